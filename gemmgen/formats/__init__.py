@@ -4,11 +4,11 @@
 """
 
 from ..ir.codings import E2M1_VALUES
-from .format import GROUPS, MXFP4, NVFP4, Format, int4, named
+from .format import GROUPS, MXFP4, NVFP4, Format, int4, named, widest_group
 from .numbers import e2m1, e2m1_values, e8m0_values
 from .packing import Packed, multiplied, numbers, pack, rescaled, unpack
 from .quantise import quantise
-from .weights import Weights, dequantise, nibbles, paired
+from .weights import Weights, dequantise, grouped, nibbles, paired
 
 __all__ = [
     "E2M1_VALUES",
@@ -22,6 +22,7 @@ __all__ = [
     "e2m1",
     "e2m1_values",
     "e8m0_values",
+    "grouped",
     "int4",
     "multiplied",
     "named",
@@ -32,4 +33,5 @@ __all__ = [
     "quantise",
     "rescaled",
     "unpack",
+    "widest_group",
 ]

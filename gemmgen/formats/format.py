@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from ..errors import ArgumentError
@@ -71,6 +72,18 @@ class Format:
         if k <= 0 or k % step:
             raise ArgumentError("K", k, f"must be a multiple of {step} for {self.name}")
         return self.group or k
+
+
+def widest_group(*columns: int) -> int:
+    """The largest group of packed weights, 32, 64 or 128, that divides each of `columns`. Raises ArgumentError for columns that none divides."""
+    least, most = OF_BLOCKS[0], OF_BLOCKS[-1]
+    found = math.gcd(most, *columns)  # of powers of two
+    if found < least:
+        k = next(x for x in columns if x % least)
+        groups = " or ".join(map(str, OF_BLOCKS))
+        allowed = f"must be a multiple of {least}: a whole row's scale is packed as that of each {groups} columns"
+        raise ArgumentError("K", k, allowed)
+    return found
 
 
 def int4(group: int = 128, scale: str = F16.name, *, zeros: bool = False) -> Format:

@@ -27,7 +27,7 @@ from ..ir.dtypes import BF16, DTYPES, E4M3, DType
 from ..ir.packed import CODES_BYTES, COLUMNS, E8M0, E8M0_BIAS, PAIRS, ROWS
 from .format import Format
 from .numbers import Bytes, Floats
-from .weights import Weights, dequantise, nibbles, paired, scale_type, scale_values
+from .weights import Weights, dequantise, grouped, nibbles, paired, scale_type, scale_values
 
 E2M1_SIGN = np.uint8(8)
 FRACTION_BITS = E4M3.significand - 1
@@ -53,12 +53,13 @@ class Packed:
 
 
 def pack(weights: Weights, to: DType = BF16) -> Packed:
-    """`weights` for products with `to`: bf16, f16 or e4m3 (MXFP4). Raises ArgumentError for a format that is not multiplied with it: INT4 and NVFP4 with e4m3, a scale
-    for a whole row, INT4 whose scales are not of `to` (`rescaled`), MXFP4 for bf16 with an exponent above 128, for e4m3 with a row whose
+    """`weights` for products with `to`: bf16, f16 or e4m3 (MXFP4); scales of whole rows as those of groups (`grouped`). Raises ArgumentError for a format that is not multiplied
+    with it: INT4 and NVFP4 with e4m3, INT4 whose scales are not of `to` (`rescaled`), or of whole rows of columns that are no multiple of 32, MXFP4 for bf16 with an exponent above 128, for e4m3 with a row whose
     exponents span more than 11, for f16 more than 24, groups of zeros apart, NVFP4 with a scale below 0 or a tensor's scale of which 2^7 times is
     none in float32."""
+    code = _coding(weights.format, to)
+    weights = grouped(weights)
     form = weights.format
-    code = _coding(form, to)
     scales, bases = _folded(weights, to) if folds(form, to) else (_records(weights, code), None)
     *lead, n, k = weights.shape
     down, across = -n % ROWS, -k % COLUMNS
@@ -265,9 +266,5 @@ def _coding(form: Format, to: DType) -> Coding | Lookup:
     if form.element == INT4 and form.scale != to.name:
         raise ArgumentError(
             "scales", form.scale, f"must be {to}, as what they are multiplied with: see rescaled"
-        )
-    if not form.group:
-        raise ArgumentError(
-            "group", form.group, "must be 32, 64 or 128: a block of weights is 128 columns"
         )
     return coding(form.element, to)

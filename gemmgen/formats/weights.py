@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,8 @@ import numpy.typing as npt
 from ..codes import code_type, decode
 from ..errors import ArgumentError
 from ..ir.codings import INT4, ZERO
-from .format import Format
+from ..ir.packed import GROUPS
+from .format import Format, widest_group
 from .numbers import Bytes, Floats, e2m1_values, e8m0_values
 
 MOST_ZERO = 15
@@ -108,6 +109,22 @@ def paired(codes: Bytes) -> Bytes:
     """The inverse of `nibbles`: codes 0 to 15, uint8 [..., K] with an even K -> uint8 [..., K / 2]."""
     both = codes.reshape(*codes.shape[:-1], -1, 2)
     return (both[..., 0] | both[..., 1] << 4).astype(np.uint8)
+
+
+def grouped(weights: Weights, group: int | None = None) -> Weights:
+    """The same numbers with a scale, and a zero, for each `group` columns, 32, 64 or 128: of INT4 those of the row or the wider group that they are in. None: the
+    largest that divides the columns, of scales for whole rows; others stay. Raises ArgumentError."""
+    form, k = weights.format, weights.shape[-1]
+    if group is None and form.group:
+        return weights
+    shared = form.group_of(k)
+    wanted = widest_group(k) if group is None else group
+    if not isinstance(wanted, int) or wanted not in GROUPS or shared % wanted:
+        allowed = f"must be {' or '.join(map(str, GROUPS))} and divide the {shared} columns that share a scale"
+        raise ArgumentError("group", group, allowed)
+    scales = np.repeat(weights.scales, shared // wanted, -1)
+    zeros = None if weights.zeros is None else np.repeat(weights.zeros, shared // wanted, -1)
+    return replace(weights, format=replace(form, group=wanted), scales=scales, zeros=zeros)
 
 
 def elements(weights: Weights) -> Floats:

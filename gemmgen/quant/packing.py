@@ -29,7 +29,7 @@ loaded = partial(loaded_cast.loaded, source)  # of a kernel and a device
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Packed:
-    """Weights [..., N, K] of `format` for products with `dtype`: blocks, uint8 [..., ceil(N / 64), ceil(K / 128), bytes of a
+    """Weights [..., N, K] of `format`, one of groups, for products with `dtype`: blocks, uint8 [..., ceil(N / 64), ceil(K / 128), bytes of a
     block] (`gemmgen.ir.packed`). factors: float32 [..., N], what is multiplied lacks: 2^base of each row, of MXFP4 for E4M3 and FP16, and of NVFP4 the tensor's
     scale times 2^7; None: 1."""
 
@@ -88,13 +88,15 @@ def pack(
     weights: Quantised,
     dtype: Any = None,
     *,
+    group: int | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> Packed:
     """`weights` for products with `dtype`: torch.bfloat16 (None), torch.float16, of MXFP4 torch.float8_e4m3fn. Packed on the CPU, once; the
-    result is on the device of `weights`. progress: called with (rows packed, rows of all matrices), at first with 0.
+    result is on the device of `weights`. group: the columns, 32, 64 or 128, as whose scales those of a row or a wider group are packed, with the same numbers; None: for INT4 with a scale for a
+    whole row the largest that divides K, which `Packed.format` says, and that of the format for others. progress: called with (rows packed, rows of all matrices), at first with 0.
 
-    Raises ArgumentError for what is not multiplied with `dtype`: INT4 whose scales are of another dtype (`Quantised.rescaled`), a scale for a
-    whole row, NVFP4 for E4M3, or with a scale below 0, and MXFP4 with a row whose exponents span more than 11 for E4M3, 24 for float16.
+    Raises ArgumentError for what is not multiplied with `dtype`: INT4 whose scales are of another dtype (`Quantised.rescaled`), or of whole rows
+    of a K that is no multiple of 32, a group that divides none, NVFP4 for E4M3, or with a scale below 0, and MXFP4 with a row whose exponents span more than 11 for E4M3, 24 for float16.
     """
     if not isinstance(weights, Quantised):
         raise ArgumentError("weights", type(weights).__name__, "must be a gemmgen.quant.Quantised")
@@ -110,12 +112,12 @@ def pack(
     said = progress or (lambda done, of: None)
     said(done, total)
     for chunk in _chunks(weights.numpy()):
-        parts.append(formats.pack(chunk, to))
+        parts.append(formats.pack(formats.grouped(chunk, group), to))
         done += len(chunk.codes)
         said(done, total)
     blocks = np.concatenate([x.blocks for x in parts])  # of all matrices: chunks are whole blocks
     return Packed(
-        format=weights.format,
+        format=parts[0].format,
         dtype=to,
         blocks=torch().from_numpy(blocks).view(*lead, -(-rows // ROWS), *blocks.shape[1:]),
         shape=weights.shape,

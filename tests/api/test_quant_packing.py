@@ -9,6 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import stored_weights  # noqa: E402
 from emulated_plain import emulated  # noqa: E402
 
 from gemmgen import formats, quant  # noqa: E402
@@ -52,6 +53,44 @@ def test_parts_are_those_of_the_whole(form, dtype, to, monkeypatch):
     if got.factors is not None:
         assert got.factors.dtype == torch.float32
         assert np.array_equal(got.factors.numpy(), np.exp2(whole.bases.astype(np.float64)))
+
+
+@pytest.mark.parametrize("zeros", (False, True))
+@pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float16))
+@pytest.mark.parametrize(("k", "group"), ((256, 128), (320, 64), (96, 32)))
+def test_scales_of_whole_rows(k, group, dtype, zeros, monkeypatch):
+    """Packed in parts, as weights of groups whose scales are the row's."""
+    scale = "bf16" if dtype == torch.bfloat16 else "f16"
+    weights = drawn(int4(0, scale, zeros=zeros), 2, 200, k)
+    monkeypatch.setattr(packing, "CHUNK", 128)
+    widths = []
+    pack = formats.pack
+    monkeypatch.setattr(formats, "pack", lambda x, to: widths.append(len(x.scales)) or pack(x, to))
+    packed = quant.pack(weights, dtype)
+    assert widths == [128, 72, 128, 72]  # no more rows have their scales repeated at once
+    form = int4(group, scale, zeros=zeros)
+    assert packed.format == form and packed.weights == form.name and packed.factors is None
+    assert torch.equal(bits(packed.numbers()), bits(weights.dequantise(dtype)))
+    narrower = quant.pack(weights, dtype, group=32)
+    assert narrower.format.group == 32
+    assert torch.equal(bits(narrower.numbers()), bits(packed.numbers()))
+
+
+@pytest.mark.parametrize("method", ("awq", "gptq"))
+@pytest.mark.parametrize(("k", "group"), ((256, 128), (128, 128), (192, 64), (160, 32)))
+def test_checkpoints_whose_scales_are_of_whole_rows(method, k, group):
+    stored = stored_weights.drawn(k, k)
+    read, write = getattr(quant, method), getattr(stored_weights, method)
+    weights = read(write(*stored), stored_weights.NAME)
+    assert weights.format == int4(0 if k != 128 else 128, "f16", zeros=True)
+    packed = quant.pack(weights, torch.float16)
+    assert packed.weights == f"int4_{group}_f16_zeros"
+    exact = torch.from_numpy(stored_weights.exact(*stored))
+    assert torch.equal(bits(packed.numbers()), bits(exact.to(torch.float16)))
+    both = quant.joined(
+        [quant.pack(x, torch.float16) for x in (drawn(int4(0, zeros=True), 64, k), weights)]
+    )
+    assert both.weights == packed.weights and both.shape == (64 + stored_weights.N, k)
 
 
 @kinds
@@ -114,7 +153,11 @@ def test_scales_are_rounded_to_another_dtype():
         ("dtype", lambda: quant.pack(drawn(MXFP4, 64, 128), "bf16")),
         ("to", lambda: quant.pack(drawn(NVFP4, 64, 128), FP8)),
         ("scales", lambda: quant.pack(drawn(int4(128, "f16"), 64, 128))),
-        ("group", lambda: quant.pack(drawn(int4(0, "bf16"), 64, 128))),
+        ("K", lambda: quant.pack(drawn(int4(0, "bf16"), 64, 72))),
+        ("group", lambda: quant.pack(drawn(int4(0, "bf16"), 64, 192), group=128)),
+        ("group", lambda: quant.pack(drawn(int4(64, "bf16"), 64, 128), group=128)),
+        ("group", lambda: quant.pack(drawn(int4(0, "bf16"), 64, 128), group="64")),
+        ("group", lambda: quant.pack(drawn(NVFP4, 64, 128), group=64)),
         ("progress", lambda: quant.pack(drawn(MXFP4, 64, 128), progress=True)),
         ("format", lambda: drawn(MXFP4, 64, 128).rescaled(torch.bfloat16)),
         ("dtype", lambda: drawn(int4(128), 64, 128).rescaled(torch.int8)),

@@ -10,7 +10,17 @@ from gemmgen import emulator
 from gemmgen.codes import code_type, decode, encode
 from gemmgen.emulator.products import words_of_a
 from gemmgen.errors import ArgumentError, IRError
-from gemmgen.formats import MXFP4, NVFP4, Weights, dequantise, int4, nibbles, quantise
+from gemmgen.formats import (
+    MXFP4,
+    NVFP4,
+    Weights,
+    dequantise,
+    grouped,
+    int4,
+    nibbles,
+    quantise,
+    widest_group,
+)
 from gemmgen.formats.packing import multiplied, numbers, pack, places, rescaled, unpack
 from gemmgen.ir.codings import CODINGS, LOOKUP
 from gemmgen.ir.dtypes import BF16, E4M3, F16
@@ -176,6 +186,59 @@ def test_integers_are_multiplied_rounded_once():
     assert not np.array_equal(multiplied(given), dequantise(given))
 
 
+@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize("to", OF_16_BITS, ids=str)
+@pytest.mark.parametrize(("columns", "group"), [(384, 128), (128, 128), (192, 64), (160, 32)])
+def test_scales_of_whole_rows_are_packed_as_those_of_groups(columns, group, to, zeros):
+    """The same numbers, to the bit, in the blocks of weights that have these scales for each group."""
+    given = drawn(int4(0, to.name, zeros=zeros), 72, columns, lead=(2,))
+    packed = pack(given, to)
+    form = int4(group, to.name, zeros=zeros)
+    assert packed.format == form and (packed.rows, packed.columns) == (72, columns)
+    assert np.array_equal(numbers(packed), multiplied(given, to))
+    assert np.array_equal(dequantise(unpack(packed)), dequantise(given))
+    shape = (2, 72, columns // group)
+    said = np.broadcast_to(given.scales, shape).copy()
+    held = np.broadcast_to(given.zeros, shape).copy() if zeros else None
+    by_hand = Weights(format=form, codes=given.codes, scales=said, zeros=held)
+    assert np.array_equal(packed.blocks, pack(by_hand, to).blocks)
+
+
+@pytest.mark.parametrize(("group", "to"), [(0, 32), (0, 64), (128, 32), (64, 64)])
+def test_scales_are_those_of_narrower_groups(group, to):
+    given = drawn(int4(group, "f32", zeros=True), 8, 256, lead=(2,))
+    got = grouped(given, to)
+    assert got.format == int4(to, "f32", zeros=True) and got.codes is given.codes
+    assert np.array_equal(dequantise(got), dequantise(given))
+    assert grouped(got) is got
+
+
+@pytest.mark.parametrize(
+    ("group", "columns", "to"),
+    [(0, 192, 128), (64, 128, 128), (0, 128, 16), (0, 128, 0), (0, 128, True), (0, 128, "32")],
+)
+def test_groups_that_do_not_divide_are_refused(group, columns, to):
+    with pytest.raises(ArgumentError, match=r"must be 32 or 64 or 128 and divide the") as e:
+        grouped(drawn(int4(group), 8, columns), to)
+    assert e.value.argument == "group"
+
+
+def test_formats_of_one_group_have_no_other():
+    given = drawn(MXFP4, 8, 128)
+    assert grouped(given) is given
+    assert grouped(given, 32).format == MXFP4
+    for form in (MXFP4, NVFP4):
+        with pytest.raises(ArgumentError):
+            grouped(drawn(form, 8, 128), 64)
+
+
+def test_the_widest_group_divides_all():
+    assert [widest_group(k) for k in (32, 64, 96, 128, 320, 4096)] == [32, 64, 32, 128, 64, 128]
+    assert widest_group(4096, 1408, 320) == 64 and widest_group(2048, 1376) == 32
+    with pytest.raises(ArgumentError, match=r"^K=1400: must be a multiple of 32: a whole row's"):
+        widest_group(4096, 1400)
+
+
 def test_scales_are_rounded_to_another_dtype():
     given = quantise(np.random.default_rng(0).standard_normal((64, 128)), int4(128, "f16"))
     got = rescaled(given, "bf16")
@@ -202,7 +265,9 @@ def test_what_is_past_the_end_is_zero():
         ("scales", nvfp4([0x30, 0xB0]), BF16),
         ("tensor_scale", nvfp4([0x30], tensor_scale=2.0**127), BF16),
         ("scales", drawn(int4(128, "f16"), 64, 128), BF16),
-        ("group", quantise(np.ones((64, 128)), int4(0, "bf16")), BF16),
+        ("K", quantise(np.ones((64, 72)), int4(0, "bf16")), BF16),
+        ("scales", drawn(int4(0, "f16"), 64, 128), BF16),
+        ("to", drawn(int4(0, "bf16"), 64, 128), E4M3),
         ("scales", quantise(np.full((64, 128), 40.0), MXFP4), BF16),
     ],
 )

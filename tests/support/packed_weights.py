@@ -21,7 +21,7 @@ NAMES = [f"{form.name}-{to}" for form, to in KINDS]
 def drawn(form, rows, columns, seed=0, lead=()):
     """Any codes and zeros, and scales of few sizes, so that some products are subnormal and none overflows."""
     rng = np.random.default_rng(seed)
-    shape = (*lead, rows, columns // form.group)
+    shape = (*lead, rows, columns // form.group_of(columns))
     scales = rng.integers(0, 129, (*lead, rows, 1), np.uint8) // 9 * 8 + rng.integers(
         0, SPANS[E4M3], shape, np.uint8
     )
