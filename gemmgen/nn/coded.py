@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from .. import formats, quant
 from ..errors import ArgumentError
+from ..ir.codings import INT4
 from ..ir.dtypes import F16
 from ..ir.packed import COLUMNS, NAMED, OF_16_BITS, ROWS, Form
 from ..runtime.torch_tensors import torch_dtype
@@ -113,20 +115,35 @@ def check_packed(name: str, packed: Any, sides: int) -> None:
         raise ArgumentError(f"{name} shape", packed.shape, allowed)
 
 
-def packed_of(name: str, weights: Any, dtype: Any = None) -> quant.Packed:
-    """`weights`, packed for activations of `dtype`; None: that of INT4's scales, or bfloat16. Raises ArgumentError."""
+def packed_of(name: str, weights: Any, dtype: Any = None, group: int | None = None) -> quant.Packed:
+    """`weights`, packed for activations of `dtype`; None: that of INT4's scales, or bfloat16. group: as of `quant.pack`. Raises ArgumentError."""
+    check_quantised(name, weights)
+    half = weights.format.scale == F16.name
+    to = dtype or (torch_.float16 if half else torch_.bfloat16)
+    return quant.pack(weights, to, group=group)
+
+
+def packed_alike(weights: Mapping[str, Any], dtype: Any = None) -> list[quant.Packed]:
+    """`packed_of` each by its name; of INT4 in one group, where scales of some are of whole rows. Raises ArgumentError."""
+    for name, x in weights.items():
+        check_quantised(name, x)
+    held, group = [x.format for x in weights.values()], None
+    if all(f.element == INT4 for f in held) and not all(f.group for f in held):
+        shared = (x.format.group_of(x.shape[-1]) for x in weights.values())
+        group = formats.widest_group(*shared)
+    return [packed_of(name, x, dtype, group) for name, x in weights.items()]
+
+
+def check_quantised(name: str, weights: Any) -> None:
+    """Raise ArgumentError unless it is `gemmgen.quant.Quantised`."""
     if not isinstance(weights, quant.Quantised):
         allowed = "must be a gemmgen.quant.Quantised"
         raise ArgumentError(name, type(weights).__name__, allowed)
-    half = weights.format.scale == F16.name
-    return quant.pack(weights, dtype or (torch_.float16 if half else torch_.bfloat16))
 
 
-def quantised(weight: Any, weights: str) -> quant.Packed:
-    """A wide weight [..., N, K], quantised and packed as that name says."""
-    form = NAMED[weights]
-    made = quant.of(weight, formats.named(form.format))
-    return packed_of("weight", made, torch_dtype(form.to))
+def quantised(weight: Any, form: formats.Format, dtype: Any) -> quant.Packed:
+    """A wide weight [..., N, K], quantised to `form` and packed for activations of `dtype`."""
+    return packed_of("weight", quant.of(weight, form), dtype)
 
 
 def _wide_bias(name: str, bias: Any, shape: tuple[int, ...], device: Any) -> Any:

@@ -15,7 +15,7 @@ from ..ops.names import ArgumentNames
 from ..quant.quantised import in_turn
 from ..torch_ops.dtensor import is_dtensor
 from ..torch_ops.gates import GATES, clamped, gated
-from .coded import Coded, check_packed, packed_of
+from .coded import Coded, check_packed, packed_alike
 from .experts import as_ids, check_choices
 from .frozen import gemmgen, torch_
 
@@ -107,12 +107,12 @@ class Experts4bit(Coded):
     def from_quantised(
         cls, gate_up: quant.Quantised, down: quant.Quantised, dtype: Any = None, **given: Any
     ) -> Experts4bit:
-        """`from_packed` of weights as `gemmgen.quant` reads them, packed on the CPU. dtype: of x, as of `Linear4bit.from_quantised`. given: what else `from_packed` takes; of order
+        """`from_packed` of weights as `gemmgen.quant` reads them, packed on the CPU; scales of whole rows as those of the widest groups that divide hidden and intermediate. dtype: of x, as of `Linear4bit.from_quantised`. given: what else `from_packed` takes; of order
         "halves" the rows of gate_up, and of its bias, are put in turn first, so that the layer's order is "alternating". Raises ArgumentError."""
         if given.get("order") == "halves":
             with OF_GATE_UP:
                 given, gate_up = _in_turn(given), quant.alternating(gate_up)
-        packed = packed_of("gate_up", gate_up, dtype), packed_of("down", down, dtype)
+        packed = packed_alike({"gate_up": gate_up, "down": down}, dtype)
         return cls.from_packed(*packed, **given)
 
     def forward(self, x: Any, chosen: Any, weights: Any) -> Any:

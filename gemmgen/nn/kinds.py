@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .. import formats, quant
 from ..errors import ArgumentError
-from ..ir.packed import NAMED, OF_16_BITS
+from ..formats import Format
+from ..formats.format import COLUMN
+from ..ir.dtypes import DTYPES, DType
+from ..ir.packed import GROUPS, NAMED, OF_16_BITS
 from ..runtime.torch_tensors import torch_dtype
 from .coded import quantised
 from .frozen import SCALE, gemmgen, torch_
@@ -16,14 +19,20 @@ from .linear4bit import BLOCKS, FACTORS, WEIGHT, Linear4bit
 
 IN_FP8, IN_BF16 = "fp8", "bf16"
 STEPS = {IN_FP8: Fp8Linear.step, IN_BF16: Linear.step}  # what both features must be multiples of
-KINDS = (*STEPS, *NAMED)
+WHOLE = [formats.int4(COLUMN, t.name, zeros=z) for t in OF_16_BITS for z in (False, True)]
+# Of 4 bits, by name: the format, and what is multiplied with it.
+CODED: dict[str, tuple[Format, DType]] = {
+    **{name: (formats.named(form.format), form.to) for name, form in NAMED.items()},
+    **{form.name: (form, DTYPES[form.scale]) for form in WHOLE},
+}
+KINDS = (*STEPS, *CODED)
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """A kind of linear layer. weights: "fp8": `Fp8Linear`; "bf16": `Linear`; the name of a form of 4 bits: `Linear4bit`.
-    master: as of `Fp8Linear`. Raises ArgumentError."""
+    """A kind of linear layer. weights: "fp8": `Fp8Linear`; "bf16": `Linear`; the name of a form of 4 bits, or of INT4 with scales for whole rows,
+    "int4_column_bf16" and others, of which each layer is packed in the widest groups that divide its columns: `Linear4bit`. master: as of `Fp8Linear`. Raises ArgumentError."""
 
     weights: str
     master: bool = False
@@ -40,7 +49,24 @@ class Kind:
     @property
     def coded(self) -> bool:
         """Whether weights have 4 bits."""
-        return self.weights in NAMED
+        return self.weights in CODED
+
+    @property
+    def format(self) -> Format:
+        """Of weights of 4 bits, as they are quantised."""
+        form, _ = CODED[self.weights]
+        return form
+
+    @property
+    def group(self) -> int:
+        """Of weights of 4 bits: what in_features must be a multiple of."""
+        return self.format.group or GROUPS[0]
+
+    def packed_as(self, columns: int) -> str:
+        """What a layer of so many columns calls its weights of 4 bits."""
+        if self.format.group:
+            return self.weights
+        return replace(self.format, group=formats.widest_group(columns)).name
 
     @property
     def quantises(self) -> bool:
@@ -51,7 +77,8 @@ class Kind:
     def dtypes(self) -> tuple[Any, ...]:
         """Of activations, and of the layers whose place is taken."""
         if self.coded:
-            return (torch_dtype(NAMED[self.weights].to),)
+            _, to = CODED[self.weights]
+            return (torch_dtype(to),)
         return tuple(map(torch_dtype, OF_16_BITS[:1] if self.weights == IN_FP8 else OF_16_BITS))
 
     @property
@@ -67,9 +94,8 @@ class Kind:
             return f"weight is {layer.weight.dtype}, must be {' or '.join(map(str, self.dtypes))}"
         sides = (layer.in_features, layer.out_features)
         if self.coded:
-            group = NAMED[self.weights].group
-            if layer.in_features % group or not all(sides):
-                return f"in_features is {layer.in_features}, must be a multiple of {group}"
+            if layer.in_features % self.group or not all(sides):
+                return f"in_features is {layer.in_features}, must be a multiple of {self.group}"
         elif any(side % STEPS[self.weights] or not side for side in sides):
             return f"features are {sides}, must be multiples of {STEPS[self.weights]}"
         if any(getattr(layer, hooks, None) for hooks in HOOKS):
@@ -80,7 +106,10 @@ class Kind:
         """Whether `layer` is one of this kind already."""
         match layer:
             case Linear4bit():
-                return bool(layer.weights == self.weights)
+                columns = layer.in_features
+                if not self.coded or columns % self.group:
+                    return False
+                return bool(layer.weights == self.packed_as(columns))
             case Fp8Linear():
                 return self.weights == IN_FP8 and layer.master == self.master
             case Linear():
@@ -90,8 +119,7 @@ class Kind:
     def of(self, layer: Any) -> Any:
         """What takes the place of `layer`, with its weight, quantised where it is (4 bits: on the CPU)."""
         if self.coded:
-            form = NAMED[self.weights]
-            return Linear4bit.from_linear(layer, formats.named(form.format), torch_dtype(form.to))
+            return Linear4bit.from_linear(layer, self.format, *self.dtypes)
         return (
             Fp8Linear.of(layer, master=self.master) if self.weights == IN_FP8 else Linear.of(layer)
         )
@@ -101,7 +129,7 @@ class Kind:
         sides = (layer.in_features, layer.out_features, layer.bias is not None, "meta")
         made: Any
         if self.coded:
-            made = Linear4bit(*sides, weights=self.weights)
+            made = Linear4bit(*sides, weights=self.packed_as(layer.in_features))
         elif self.weights == IN_FP8:
             made = Fp8Linear(*sides, master=self.master)
         else:
@@ -113,7 +141,7 @@ class Kind:
         if not self.coded:
             codes, scale = gemmgen.quantise_blocks(weight.detach())
             return {WEIGHT: codes, WEIGHT + SCALE: scale}
-        return coded_tensors(quantised(weight, self.weights))
+        return coded_tensors(quantised(weight, self.format, *self.dtypes))
 
 
 def coded_tensors(packed: quant.Packed) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import quant
+from .. import formats, quant
 from ..errors import ArgumentError
 from ..formats import Format
 from ..torch_ops.dtensor import is_dtensor
@@ -59,7 +59,8 @@ class Linear4bit(Coded):
     def from_quantised(
         cls, weights: quant.Quantised, bias: Any = None, dtype: Any = None
     ) -> Linear4bit:
-        """One of `weights` [out_features, in_features], as `gemmgen.quant` reads them; packed on the CPU, on the device of `weights`. dtype: of x: torch.bfloat16 or torch.float16;
+        """One of `weights` [out_features, in_features], as `gemmgen.quant` reads them; packed on the CPU, on the device of `weights`. Scales of whole rows are packed as those of
+        the widest groups that divide in_features, by whose name the layer's weights go: "int4_128_bf16". dtype: of x: torch.bfloat16 or torch.float16;
         None: that of INT4's scales, bfloat16 of MXFP4 and NVFP4. Raises ArgumentError."""
         return cls.from_packed(packed_of("weights", weights, dtype), bias)
 
@@ -102,7 +103,7 @@ class Linear4bit(Coded):
             allowed = f"must be {list(wanted)} of {' or '.join(map(str, WIDE))}"
             return [f"{key}: is {list(weight.shape)} of {weight.dtype}, {allowed}"]
         del state[key]
-        made = quantised(weight, self.weights)
+        made = quantised(weight, formats.named(self.form.format), self.dtype)
         state[own] = made.blocks
         if made.factors is not None:
             state[prefix + FACTORS] = made.factors

@@ -21,7 +21,7 @@ from gemmgen.compat.torchao import GemmgenConfig  # noqa: E402
 from gemmgen.errors import ArgumentError  # noqa: E402
 
 BF16, F16, FP8 = torch.bfloat16, torch.float16, torch.float8_e4m3fn
-KINDS = {"fp8": BF16, "bf16": F16, "int4_32_bf16": BF16, "int4_64_f16_zeros": F16, "e2m1_16_e4m3": BF16}  # fmt: skip
+KINDS = {"fp8": BF16, "bf16": F16, "int4_32_bf16": BF16, "int4_64_f16_zeros": F16, "int4_column_bf16": BF16, "e2m1_16_e4m3": BF16}  # fmt: skip
 N, K = 144, 160
 
 

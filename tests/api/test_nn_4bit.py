@@ -95,6 +95,41 @@ def test_e2m1_is_packed_for_the_dtype_that_is_asked_for(form):
     same(states(empty), states(layer))
 
 
+@pytest.mark.parametrize("zeros", (False, True))
+@pytest.mark.parametrize(("scale", "dtype"), (("bf16", BF16), ("f16", F16)))
+@pytest.mark.parametrize(("k", "group"), ((256, 128), (192, 64), (96, 32)))
+def test_scales_of_whole_rows(k, group, scale, dtype, zeros):
+    """A layer of groups, by whose numbers those of the rows are multiplied, rounded once."""
+    plain, form = torch.nn.Linear(k, N), formats.int4(0, scale, zeros=zeros)
+    weights, name = quant.of(plain.weight, form), f"int4_{group}_{scale}{'_zeros' * zeros}"
+    layer = nn.Linear4bit.from_quantised(weights, plain.bias)
+    assert layer.weights == name and layer.dtype == dtype
+    x = torch.randn(3, k).to(dtype)
+    exact = x.double() @ weights.dequantise(dtype).double().mT + plain.bias.double()
+    assert near(layer(x), exact)
+    same(states(layer), states(nn.Linear4bit.from_linear(plain, form)))
+    kind = Kind(weights=form.name)
+    one = kind.of(torch.nn.Linear(k, N, dtype=dtype))
+    empty = kind.empty(plain)
+    assert one.weights == empty.weights == name and kind.has(one) and kind.group == 32
+    held = kind.quantised(plain.weight)
+    assert held.keys() == {"blocks"} and torch.equal(held["blocks"], layer.blocks)
+    other = nn.Linear4bit(k, N, weights=name)
+    other.load_state_dict(layer.state_dict())
+    same(states(other), states(layer))
+
+
+def test_whole_rows_that_no_group_divides():
+    plain = torch.nn.Linear(72, N, dtype=BF16)
+    with pytest.raises(ArgumentError, match=r"^K=72: must be a multiple of 32: a whole row's"):
+        nn.Linear4bit.from_linear(plain, formats.int4(0, "bf16"))
+    kind = Kind(weights="int4_column_bf16")
+    assert kind.obstacle(plain) == "in_features is 72, must be a multiple of 32"
+    assert not kind.has(nn.Linear4bit(48, N, weights="e2m1_16_e4m3"))
+    assert not kind.has(nn.Linear4bit(256, N, weights="int4_64_bf16"))
+    assert not Kind(weights="fp8").has(nn.Linear4bit(256, N))
+
+
 def test_facts_of_other_blocks_are_refused_by_themselves():
     layer = nn.Linear4bit.from_quantised(quantised(N, K))
     layer.set_extra_state(layer.get_extra_state())
@@ -363,6 +398,36 @@ def test_halves_that_are_packed_here_alternate(form, biased):
     x, chosen, of = tokens(OF_EXPERTS[form][1])
     added = [*biases.values()] if biased else [torch.zeros(s) for s in shapes]
     assert near(layer(x, chosen, of), exactly(x, chosen, of, packed, added, "halves", "swiglu"), 4)
+
+
+@pytest.mark.parametrize("order", ("alternating", "halves"))
+@pytest.mark.parametrize(("scale", "dtype"), (("bf16", BF16), ("f16", F16)))
+@pytest.mark.parametrize("zeros", (False, True))
+def test_experts_whose_scales_are_of_whole_rows(zeros, scale, dtype, order):
+    """One group of both: 64 divides 192 columns and 32 the 160."""
+    form = formats.int4(0, scale, zeros=zeros)
+    weights = [four_bits.drawn(form, *s) for s in sides()]
+    layer = nn.Experts4bit.from_quantised(*weights, order=order)
+    assert layer.weights == f"int4_32_{scale}{'_zeros' * zeros}" and layer.dtype == dtype
+    packed = [quant.pack(x, dtype) for x in weights]
+    assert [x.format.group for x in packed] == [64, 32]
+    x, chosen, of = tokens(dtype)
+    none = [torch.zeros(s[:2]) for s in sides()]
+    assert near(layer(x, chosen, of), exactly(x, chosen, of, packed, none, order, "swiglu"), 4)
+
+
+def test_experts_with_a_format_that_has_one_group():
+    """As of a projection whose rows have just so many columns."""
+    whole, of_128 = formats.int4(0, "bf16"), formats.int4(128, "bf16")
+    gate_up = four_bits.drawn(whole, 1, 256, 320)
+    layer = nn.Experts4bit.from_quantised(gate_up, four_bits.drawn(of_128, 1, 320, 128))
+    assert layer.weights == "int4_64_bf16"
+    with pytest.raises(ArgumentError) as e:
+        nn.Experts4bit.from_quantised(gate_up, four_bits.drawn(formats.MXFP4, 1, 320, 128))
+    assert e.value.argument == "down format"
+    with pytest.raises(ArgumentError) as e:
+        nn.Experts4bit.from_quantised(gate_up, four_bits.drawn(whole, 1, 320, 8))
+    assert e.value.argument == "K"
 
 
 def test_what_does_not_alternate():
