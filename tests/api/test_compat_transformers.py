@@ -32,7 +32,14 @@ from gemmgen.compat.transformers import GemmgenConfig, config, install, with_gem
 from gemmgen.errors import ArgumentError, UnsupportedProblem  # noqa: E402
 
 BF16, F16, FP8 = torch.bfloat16, torch.float16, torch.float8_e4m3fn
-CODED = ("int4_32_bf16", "int4_64_bf16_zeros", "int4_128_f16", "e2m1_32_e8m0", "e2m1_16_e4m3")
+CODED = (
+    "int4_32_bf16",
+    "int4_64_bf16_zeros",
+    "int4_128_f16",
+    "int4_column_bf16",
+    "e2m1_32_e8m0",
+    "e2m1_16_e4m3",
+)
 KINDS = ("fp8", "bf16", *CODED)
 
 
@@ -209,13 +216,13 @@ def described(folder, **said):
     path.write_text(json.dumps(json.loads(path.read_text()) | {"quantization_config": said}))
 
 
-def stored_by(method, tensors, zeros=16):
-    """By each layer's name the numbers in float64; its weight in `tensors` becomes what `method` stores."""
+def stored_by(method, tensors, zeros=16, group=32):
+    """By each layer's name the numbers in float64; its weight in `tensors` becomes what `method` stores. group: None: a row's columns."""
     numbers = {}
     names = [n.removesuffix(".weight") for n in tensors if "_proj.weight" in n]
     for seed, name in enumerate(names):
         n, k = tensors.pop(f"{name}.weight").shape
-        codes, zero, scales = stored_weights.drawn(32, k, n, seed)
+        codes, zero, scales = stored_weights.drawn(group or k, k, n, seed)
         zero = zero * 0 + 8 if zeros == 8 else zero
         scales = (scales / 64).astype("float16")
         write = getattr(stored_weights, method.removesuffix("_v2"))
@@ -277,6 +284,41 @@ def test_gptq_with_zeros_where_its_config_says_none(tmp_path):
         AutoModelForCausalLM.from_pretrained(tmp_path, config=said)
 
 
+@pytest.mark.parametrize("dtype", (None, BF16))
+@pytest.mark.parametrize("method", METHODS)
+def test_scales_of_whole_rows_are_read(tmp_path, method, dtype):
+    """Each layer has the widest groups that divide its columns, 128 or 192."""
+    made(F16, intermediate_size=192).save_pretrained(tmp_path)
+    exact = {}
+    rewritten(tmp_path, lambda x: exact.update(stored_by(method, x, group=None)))
+    described(tmp_path, bits=4, group_size=-1, **METHODS[method])
+    said = with_gemmgen(AutoConfig.from_pretrained(tmp_path), dtype)
+    model = AutoModelForCausalLM.from_pretrained(tmp_path, config=said)
+    to, found = dtype or F16, layers(model)
+    ending = f"{'f16' if dtype is None else 'bf16'}_zeros"
+    assert len(found) == LINEAR
+    for name, layer in found.items():
+        assert layer.weights == f"int4_{64 if 'down' in name else 128}_{ending}"
+        if dtype is None:
+            assert torch.equal(packed(layer).numbers(), exact[name].to(to))
+    model.save_pretrained(tmp_path / "ours")
+    again = AutoModelForCausalLM.from_pretrained(tmp_path / "ours")
+    assert again.config.quantization_config.weights == f"int4_column_{ending}"
+    same(states(again), states(model))
+    ids = tokens()
+    assert torch.equal(logits(again, ids), logits(model, ids))
+
+
+def test_groups_where_a_config_says_whole_rows(tmp_path):
+    made(F16).save_pretrained(tmp_path)
+    rewritten(tmp_path, lambda tensors: stored_by("awq", tensors))
+    described(tmp_path, bits=4, group_size=-1, **METHODS["awq"])
+    said = with_gemmgen(AutoConfig.from_pretrained(tmp_path))
+    allowed = "format='int4_32_f16_zeros': must be int4_column_f16_zeros, as the checkpoint's"
+    with pytest.raises(ArgumentError, match=allowed):
+        AutoModelForCausalLM.from_pretrained(tmp_path, config=said)
+
+
 @pytest.mark.parametrize("scales", ("weight_scale_inv", "weight_scale"))
 @pytest.mark.parametrize("exponents", (False, True))
 def test_fp8_of_deepseeks_kind_is_read(saved, tmp_path, scales, exponents):
@@ -319,7 +361,7 @@ THEIRS = {
         ("awq", {"version": "gemv"}, "version"),
         ("awq", {"bits": 8}, "bits"),
         ("awq", {"zero_point": False}, "zero_point"),
-        ("awq", {"group_size": -1}, "group_size"),
+        ("awq", {"group_size": 0}, "group_size"),
         ("gptq", {"bits": 3}, "bits"),
         ("gptq", {"group_size": 256}, "group_size"),
         ("gptq", {"dynamic": {"-:.*": {}}}, "dynamic"),
@@ -389,8 +431,10 @@ def test_layers_that_no_kernel_takes_are_named(tmp_path):
         loaded(tmp_path, "fp8")
     assert e.value.argument == "modules_to_not_convert"
     assert "layers.0.mlp.up_proj features are (72, 88), must be multiples of 16" in e.value.allowed
-    with pytest.raises(ArgumentError, match="in_features is 72, must be a multiple of 32"):
-        loaded(tmp_path, "int4_32_bf16")
+    for weights in ("int4_32_bf16", "int4_column_bf16"):
+        match = r"layers\.0\.mlp\.up_proj in_features is 72, must be a multiple of 32"
+        with pytest.raises(ArgumentError, match=match):
+            loaded(tmp_path, weights)
     with pytest.raises(ArgumentError, match=r"must leave a torch\.nn\.Linear"):
         loaded(tmp_path, "fp8", modules_to_not_convert=[".*"])
 

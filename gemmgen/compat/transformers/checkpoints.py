@@ -8,6 +8,7 @@ from typing import Any
 
 from ... import formats
 from ...errors import ArgumentError
+from ...formats.format import COLUMN
 from ...ir.packed import GROUPS, OF_16_BITS
 from ...nn.kinds import IN_FP8
 from ...runtime.torch_tensors import torch_dtype
@@ -15,12 +16,13 @@ from .config import GemmgenConfig
 
 BLOCK = [128, 128]
 HEAD = "lm_head"  # of causal models, wide in checkpoints, whose lists name only what else stays
+WHOLE = -1  # a `group_size`: all columns share a scale
 PLACE = "config.quantization_config"
 SCALES = {torch_dtype(t): t.name for t in OF_16_BITS}
 
 
 def with_gemmgen(config: Any, dtype: Any = None) -> Any:
-    """A copy of `config` by which `from_pretrained(path, config=...)` reads a checkpoint of AWQ (version gemm), GPTQ or FP8 in blocks of 128 x 128
+    """A copy of `config` by which `from_pretrained(path, config=...)` reads a checkpoint of AWQ (version gemm), GPTQ, both in groups of 32, 64, 128 or all columns, or FP8 in blocks of 128 x 128
     into gemmgen's layers.
 
     config: of the checkpoint, a PreTrainedConfig with a `quantization_config`. dtype: of the model, torch.bfloat16 or float16, to which scales of 4 bits
@@ -59,10 +61,10 @@ def _gptq(said: Mapping[str, Any], dtype: Any) -> GemmgenConfig:
 
 def _coded(said: Mapping[str, Any], dtype: Any, stored: str, *, zeros: bool) -> GemmgenConfig:
     _one_of("bits", said.get("bits"), (4,))
-    group = _one_of("group_size", said.get("group_size"), GROUPS)
+    size = _one_of("group_size", said.get("group_size"), (*GROUPS, WHOLE))
     if dtype not in SCALES:
         raise ArgumentError("dtype", dtype, f"must be {' or '.join(map(str, SCALES))}")
-    form = formats.int4(group, SCALES[dtype], zeros=zeros)
+    form = formats.int4(COLUMN if size == WHOLE else size, SCALES[dtype], zeros=zeros)
     left = said.get("modules_to_not_convert")
     return GemmgenConfig(
         form.name, stored=stored, modules_to_not_convert=[*left, HEAD] if left else None

@@ -15,7 +15,8 @@ class GemmgenConfig(configs.QuantizationConfigMixin):  # type: ignore[misc]
     """Which of gemmgen's layers take the place of each `torch.nn.Linear` of a model that `from_pretrained` loads.
 
     weights: "fp8" (`gemmgen.nn.Fp8Linear`), "bf16" (`gemmgen.nn.Linear`: nothing is quantised), or a format of 4 bits, as
-    "int4_128_bf16" (`gemmgen.nn.Linear4bit`), to whose nearest numbers weights are rounded on the CPU. master: as of `Fp8Linear`. The
+    "int4_128_bf16" (`gemmgen.nn.Linear4bit`), to whose nearest numbers weights are rounded on the CPU; of "int4_column_bf16", a scale for each row, the layers' own `weights`
+    have the widest groups that divide their columns. master: as of `Fp8Linear`. The
     model's dtype must be that of the layers' activations.
     modules_to_not_convert: names of layers that stay, as Transformers matches them (a name, its beginning, its end, or a regular
     expression of its beginning); None: the output head, and what shares its weight. stored: how a checkpoint that is quantised already

@@ -10,7 +10,6 @@ from typing import Any
 from ... import formats, quant
 from ...errors import ArgumentError, GemmgenError
 from ...ir.codings import ZERO
-from ...ir.packed import NAMED
 from ...nn.coded import EXTRA, packed_of
 from ...nn.frozen import ALIASES, FP8, SCALE, rename_scales, torch_
 from ...nn.kinds import Kind, coded_tensors
@@ -150,15 +149,15 @@ class ByMethod(Reading):
 
     def made(self, layer: str, module: Any, given: Tensors) -> Tensors:
         _, read = METHODS[self.hf_quantizer.quantization_config.stored]
-        form = formats.named(NAMED[self.kind.weights].format)
+        form = self.kind.format
         found = read({f"{layer}.{name}": x for name, x in given.items()}, layer)
         found = with_zeros(found.rescaled(self.kind.dtypes[0]), form)
-        if found.format != form:
-            allowed = f"must be {form.name}, as the checkpoint's config says"
-            raise ArgumentError(f"{layer} format", found.format.name, allowed)
         wanted = (module.out_features, module.in_features)
         if found.shape != wanted:
             raise ArgumentError(f"{layer} shape", found.shape, f"must be {list(wanted)}")
+        if not alike(found.format, form, module.in_features):
+            allowed = f"must be {form.name}, as the checkpoint's config says"
+            raise ArgumentError(f"{layer} format", found.format.name, allowed)
         return coded_tensors(packed_of(layer, found))
 
 
@@ -178,6 +177,11 @@ def with_zeros(weights: quant.Quantised, form: formats.Format) -> quant.Quantise
         return weights
     zeros = torch_.full(weights.scales.shape, ZERO, dtype=torch_.uint8, device=weights.codes.device)
     return replace(weights, format=replace(weights.format, zeros=True), zeros=zeros)
+
+
+def alike(one: formats.Format, other: formats.Format, k: int) -> bool:
+    """Whether they are the same of `k` columns, which may be one of the groups that formats have."""
+    return replace(one, group=other.group) == other and one.group_of(k) == other.group_of(k)
 
 
 class OneWayConverter(loading.WeightConverter):  # type: ignore[misc]
