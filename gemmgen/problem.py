@@ -67,8 +67,8 @@ class Problem:
     indexed: A is [T, K], and its rows come by index: row r of the product is of A's row `rows[r] / top`, rows an array on the device. Of
     groups that end where the device says ("ends"), and of an A contiguous along K; A's scales are of the product's rows
     (docs/adr/0063-rows-by-index.md).
-    paged: B is [pages, 64, K], and a group's rows come by page: row n of group g is row n % 64 of page `pages[g, n / 64]`, pages an array
-    on the device; what the epilogue reads per column is [pages, 64] too. Of GEMMs of one shape ("batched"), and of a B contiguous
+    paged: of 64 (True) or 32, rows of a page: B is [pages, 64, K], and a group's rows come by page: row n of group g is row n % 64 of page `pages[g, n / 64]`,
+    pages an array on the device; what the epilogue reads per column is [pages, 64] too. Of GEMMs of one shape ("batched"), and of a B contiguous
     along K (docs/adr/0078-pages.md).
     squares: the sum of the squares of A's row is added to the product's last column, where the epilogue pairs columns to the first of the
     last pair: with a B whose last row is zeros, D's last column is what its epilogue makes of that sum. That column lies apart, in an FP32
@@ -101,7 +101,7 @@ class Problem:
     weights: str = ""
     weights_ready: bool = False
     indexed: bool = False
-    paged: bool = False
+    paged: int = False
     squares: bool = False
     heads: Heads | None = None
     compact: bool = False
@@ -125,7 +125,7 @@ class Problem:
             weights: str = ...,
             weights_ready: bool = ...,
             indexed: bool = ...,
-            paged: bool = ...,
+            paged: int = ...,
             squares: bool = ...,
             heads: Heads | tuple[int, int, int] | None = ...,
             compact: bool = ...,
@@ -166,7 +166,7 @@ class Problem:
         check_summed(self, sums)
         check_promise(self)
         check_indexed(self)
-        check_paged(self)
+        object.__setattr__(self, "paged", check_paged(self))
         check_squares(self)
         if self.heads is not None:
             object.__setattr__(self, "heads", heads_of(self.heads))

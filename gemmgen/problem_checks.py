@@ -12,6 +12,7 @@ from .ir.expr import ACC, Expr, fold
 from .ir.groupings import GROUPINGS
 from .ir.heads import check_boxes
 from .ir.packed import FORMS
+from .ir.pages import ROWS as PAGE_ROWS
 from .ir.row_sums import fold_rows, windows
 from .ir.walks import WINDOWS
 from .recipes import Recipe, recipe
@@ -94,12 +95,14 @@ def check_indexed(p: P) -> None:
 PAGED = "batched"  # the grouping whose rows of B may come by page
 
 
-def check_paged(p: P) -> None:
-    """Raise ArgumentError for what is no flag, and for rows by page where none can come so."""
-    if not isinstance(p.paged, bool):
-        raise ArgumentError("paged", p.paged, "must be true or false")
-    if not p.paged:
-        return
+def check_paged(p: P) -> int:
+    """Rows of a page, False of none. Raises ArgumentError for what is neither, and for rows by page where none can come so."""
+    rows = PAGE_ROWS[0] if p.paged is True else p.paged
+    if type(rows) not in (bool, int) or rows not in (0, *PAGE_ROWS):
+        allowed = f"must be true or false, or {' or '.join(map(str, PAGE_ROWS))}"
+        raise ArgumentError("paged", p.paged, allowed)
+    if not rows:
+        return False
     for name, value, wrong, said in (
         ("grouping", p.grouping, p.grouping != PAGED, f"rows come by page for {PAGED} only"),
         ("layout", p.layout, p.mn_major[1], "B's rows are not contiguous"),
@@ -109,6 +112,7 @@ def check_paged(p: P) -> None:
     ):
         if wrong:
             raise ArgumentError("paged", p.paged, f"must be false for {name}={value}: {said}")
+    return rows
 
 
 SQUARED = ("none", "batched")  # groupings whose A's rows may have their squares summed

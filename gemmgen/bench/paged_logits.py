@@ -12,13 +12,14 @@ from typing import Any
 from .. import ops
 from ..config import Config
 from ..errors import GemmgenError
-from ..ir.pages import ROWS as PAGE
+from ..ir.pages import ROWS
 from ..runtime.torch_tensors import torch
 from .agree import FAST, check_near
 from .logits import CHOSEN, PEER, compiling, k_bytes, peer
 from .timing import Samples, interleave
 
 CHECKED = 16  # sequences that are compared with float64
+PAGE = ROWS[0]
 SPREAD = 0.3  # of contexts, around the mean
 SWAP = Config(swap_ab=True, block_m=64, block_n=256, stages=4)
 CONFIGS: dict[str, Config | None] = {

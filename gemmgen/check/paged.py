@@ -8,7 +8,7 @@ from ..ir import nodes as ir
 from ..ir.rewrite import statements
 from .reader import Held, Reader
 
-ROWS = 64  # of a page
+WHOLE = (32, 64)  # rows that a page may have
 
 
 def of_pages(r: Reader, s: ir.LoadPages | ir.TmaLoad) -> None:
@@ -24,17 +24,19 @@ def page_of(kernel: ir.Kernel, s: ir.TmaLoad, slab_rows: int) -> Iterator[str]:
     """A box is all rows of the page whose place in the tile it lands in. slab_rows: how many rows into the slab it does."""
     m, to = kernel.map(s.tensor_map), kernel.buffer(s.smem)
     row, page = s.coords[1:]
-    if not m.grouped or not kernel.groups.pages:
+    rows = kernel.groups.pages
+    if not m.grouped or rows not in WHOLE:
         yield f"{m.name} has pages, and {'the kernel' if m.grouped else 'it'} knows of none"
+        return
     if (row, page.base, page.scale, page.start) != (ir.Coord(base="0"), "page", 1, ""):
         yield f"a page of {m.name} is placed by {s.coords[1:]}"
-    if ROWS * page.offset != slab_rows or page.rank_step:
+    if rows * page.offset != slab_rows or page.rank_step:
         yield f"page {page.offset} of the tile lands at row {slab_rows} of {to.name}"
-    if kernel.block.n % ROWS or m.box != (to.slab_cols, ROWS):
+    if kernel.block.n % rows or m.box != (to.slab_cols, rows):
         yield f"{m.name}'s box {m.box} is no page's in a tile of {kernel.block.n} rows"
     known = [x for x in statements(kernel) if isinstance(x, ir.LoadPages) and x.dst == s.pages]
-    if [(x.tensor, x.count) for x in known] != [(m.pages, to.rows // ROWS)]:
-        yield f"{to.name} has {to.rows // ROWS} pages, known are {[(x.tensor, x.count) for x in known]}"
+    if [(x.tensor, x.count, x.rows) for x in known] != [(m.pages, to.rows // rows, rows)]:
+        yield f"{to.name} has {to.rows // rows} pages, known are {[(x.tensor, x.count, x.rows) for x in known]}"
 
 
 def whole(kernel: ir.Kernel, s: ir.LoadPages) -> Iterator[str]:

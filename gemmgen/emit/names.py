@@ -19,7 +19,6 @@ from ..ir.nodes import (
     TmaStore,
     Wait,
 )
-from ..ir.pages import ROWS as PAGE_ROWS
 from ..ir.places import end, first, flag, held, numbered, piece, plus, rows_of_d, shift, total
 from ..ir.reasons import REASONS
 from ..ir.spelling import READS, epilogue_value, of_group
@@ -103,7 +102,6 @@ def vocabulary(kernel: Kernel) -> dict[str, Any]:
         "watching": lambda s, plain, watched: watched if s.watch else plain,
         "all_k": all_k(kernel),
         "depth": depth(kernel),
-        "page_rows": PAGE_ROWS,
         "order": orders.comment(kernel.scheduler),
         "placed": lambda index: orders.device(kernel.scheduler, index),
         "index": INDEX[kernel.consumer.numbered],

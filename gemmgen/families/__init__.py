@@ -53,7 +53,7 @@ def computes(p: Problem) -> str:
     """What a kernel for `p` computes, in words."""
     a, b = p.stored
     which = " (rows that an array on the device says)" * p.indexed
-    pages = " (in pages of 64 rows, which an array on the device says)" * p.paged
+    pages = f" (in pages of {p.paged} rows, which an array on the device says)" * bool(p.paged)
     squares = ", in the last column (of a pair the first) and of A's row squared" * p.squares
     product = f"where acc is the sum over K of A {a} {p.a}{which} times B {b} {p.b}{pages}{squares}"
     gaps = (

@@ -167,7 +167,7 @@ def walk(p: Problem, c: Config, rows: int) -> Scheduler:
 def parameters(p: Problem, params: tuple[Param, ...]) -> tuple[Param, ...]:
     """All of a kernel's. params: its family's."""
     walked = (*GROUPINGS[p.grouping].params, *COLLECTIVES[p.collective].params)
-    walked += INDICES * p.indexed + PAGE_PARAMS * p.paged
+    walked += INDICES * p.indexed + PAGE_PARAMS * bool(p.paged)
     return (*SHAPE, *walked, *output_params(p), *params, *epilogue_params(p))
 
 

@@ -25,7 +25,7 @@ def kernel_name(p: Problem, c: Config) -> str:
         f"al{p.alignment}" * (p.alignment != Problem.alignment),
         "add" * p.accumulate,
         "indexed" * p.indexed,
-        "paged" * p.paged,
+        f"paged_{p.paged}".removesuffix("_64") if p.paged else "",
         "squares" * p.squares,
         "_".join(map(str, ("heads", *p.heads.numbers))) if p.heads else "",
         "compact" * p.compact,

@@ -124,7 +124,7 @@ def boxes_of_b(p: Problem, c: Config, k: Coord) -> Operand:
     return Operand(
         smem=operand("smem_b", p.b, c.block_n, major, c),
         load=operand_load("b", major, k, grouped=grouped, summed=p.grouped.summed),
-        maps=(operand_map("b", "n", major, grouped=grouped, pages=PAGES * p.paged),),
+        maps=(operand_map("b", "n", major, grouped=grouped, pages=PAGES * bool(p.paged)),),
     )
 
 

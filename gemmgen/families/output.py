@@ -147,7 +147,7 @@ def _staged(p: Problem, w: int) -> tuple[Stmt, ...]:
 def epilogue_params(p: Problem) -> tuple[Param, ...]:
     grouped = p.grouped.outputs
     found = arguments(p.epilogue)
-    params = (_argument_params(x, grouped=grouped, paged=p.paged) for x in found)
+    params = (_argument_params(x, grouped=grouped, paged=bool(p.paged)) for x in found)
     return tuple(param for of_argument in params for param in of_argument)
 
 

@@ -194,7 +194,7 @@ class Registers:
 @dataclass(frozen=True, kw_only=True)
 class Groups:
     """How the tensors lie when one launch computes several GEMMs: see gemmgen.ir.groupings.Grouping. pages: a group's B, and what an
-    epilogue reads per column, lies in pages."""
+    epilogue reads per column, lies in pages of so many rows."""
 
     rows: bool = False
     columns: bool = False
@@ -202,7 +202,7 @@ class Groups:
     depths: Literal["", "columns", "flat"] = field(default="", metadata=UNUSUAL)
     # Rows: at any multiple a group may begin, or begin again; 0 where each has one place.
     step: int = field(default=0, metadata=UNUSUAL)
-    pages: bool = field(default=False, metadata=UNUSUAL)
+    pages: int = field(default=0, metadata=UNUSUAL)
     summed: bool = field(default=False, metadata=UNUSUAL)
 
     def own(self, m: TmaMap | Pointed) -> bool:

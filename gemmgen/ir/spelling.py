@@ -29,7 +29,6 @@ from .expr import (
 from .fp32 import fp32
 from .nodes import Evaluate, Kernel, StageTile, StoreValues
 from .pages import COUNT, PAGES, PITCH
-from .pages import ROWS as PAGE_ROWS
 from .places import Place, of_pair, place, rows_of_d
 from .row_sums import windows
 from .stores import reads
@@ -88,7 +87,7 @@ def epilogue_value(kernel: Kernel, s: StageTile | StoreValues | Evaluate) -> str
     if kernel.groups.pages and any(isinstance(x, PerColumn) for x in pointers):
         lines += _of_pages(kernel)
     at = place(kernel, s)
-    value = c_expr(s.value, element, at, kernel.pdl, kernel.groups.pages)
+    value = c_expr(s.value, element, at, kernel.pdl, bool(kernel.groups.pages))
     pace = 0 if isinstance(s, StoreValues) else s.pace
     value = f"ptx::paced<{pace}>({value}, i)" if pace else value
     lines.append(f"const auto value = [&](int i) {{ return {value}; }};")
@@ -147,13 +146,13 @@ def c_number(value: float) -> str:
 
 
 def _of_pages(kernel: Kernel) -> tuple[str, ...]:
-    """A function of what lies in pages of 64 columns, `pitch` apart; 0 in one that is none."""
+    """A function of what lies in pages of so many columns, `pitch` apart; 0 in one that is none."""
     read = READS_ONCE[kernel.pdl]
     return (
         f"const auto numbers = ptx::opaque({PAGES}) + (long long)tile.group * {PITCH};",
         "const auto of_page = [&](const float* x, long long pitch, int column) {",
-        f"    const int number = {read['int']}(numbers + column / {PAGE_ROWS});",
-        f"    const auto at = x + number * pitch + column % {PAGE_ROWS};",
+        f"    const int number = {read['int']}(numbers + column / {kernel.groups.pages});",
+        f"    const auto at = x + number * pitch + column % {kernel.groups.pages};",
         f"    const bool there = uint32_t(number) < uint32_t({COUNT});",
         f"    const float found = there ? {read['float']}(at) : 0.0f;",
         "    return found;",

@@ -6,11 +6,9 @@ from ..ir import nodes as ir
 from .meaning_waits import Meaning
 from .parts import UNROLL
 
-ROWS = 64  # of a page
-
 
 def load_pages(k: ir.Kernel, s: ir.LoadPages) -> str:
-    number = f"min(tile.b_row / {ROWS} + i, (shape_n - 1) / {ROWS})"
+    number = f"min(tile.b_row / {s.rows} + i, (shape_n - 1) / {s.rows})"
     at = f"{s.tensor} + (long long)tile.group * pages_stride + {number}"
     page = f'int("ld.global.s32"($r, [{at}]))' if k.pdl else f"__ldg({at})"
     return f"{UNROLL}for (int i = 0; i < {s.count}; ++i) {{ {s.dst}[i] = {page}; }}"

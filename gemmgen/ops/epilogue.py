@@ -10,7 +10,6 @@ from ..ir.argument_names import group_stride, parameter, row_stride
 from ..ir.dtypes import F32, S32, DType
 from ..ir.expr import PerColumn, PerElement, PerRow, RowBound, Scalar, arguments
 from ..ir.groupings import GROUPINGS
-from ..ir.pages import ROWS as PAGE
 from ..ir.row_sums import fold_rows
 from ..problem import Problem
 from ..runtime.torch_tensors import check_tensor, dtype_of
@@ -50,7 +49,7 @@ def epilogue_values(
                 lead, rows = sides[PerRow][0], shape[0] // fold_rows(p.epilogue)
                 values[parameter(name)] = _vector(name, given[name], (*lead, rows), device, S32)
             case PerColumn() if p.paged:
-                values |= _in_pages(name, given[name], device)
+                values |= _in_pages(name, given[name], p.paged, device)
             case _:
                 lead, side = sides.get(type(x), ((), 1))
                 values[parameter(name)] = _vector(name, given[name], (*lead, side), device)
@@ -78,8 +77,8 @@ def _vector(name: str, t: Any, shape: tuple[int, ...], device: Any, dtype: DType
     return int(t.data_ptr())
 
 
-def _in_pages(name: str, t: Any, device: Any) -> Values:
-    check_tensor(name, t, F32, (None, PAGE), device, contiguous=True)
+def _in_pages(name: str, t: Any, rows: int, device: Any) -> Values:
+    check_tensor(name, t, F32, (None, rows), device, contiguous=True)
     return {parameter(name): t.data_ptr(), group_stride(name): t.stride(0)}
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from ..errors import IllegalConfig, Rule
 from ..ir.dtypes import S32
 from ..ir.nodes import Kernel, LoadPages, Registers, Role, Smem, Stmt, TileBody, TmaLoad
-from ..ir.pages import HELD, ROWS, by_page
+from ..ir.pages import HELD, by_page
 from ..ir.rewrite import map_body, map_role, statements
 from ..ir.stmts import multicasts
 from ..target import Target
@@ -19,8 +19,8 @@ PAGED_SHARED = Rule(
 )
 PAGED_TILE = Rule(
     id="paged-tile",
-    says=f"rows by page need a tile of whole pages: block_n a multiple of {ROWS}",
-    because=f"A box is one page's {ROWS} rows, and where a tile begins in its page no box says.",
+    says="rows by page need a tile of whole pages: block_n a multiple of their 64 or 32 rows",
+    because="A box is one page's rows, and where a tile begins in its page no box says.",
 )
 RULES = (PAGED_SHARED, PAGED_TILE)
 
@@ -32,21 +32,21 @@ def load_pages(kernel: Kernel, target: Target) -> Kernel:
     if not found:
         return kernel
     (paged,) = found
-    smem = kernel.buffer(paged.smem)
+    smem, rows = kernel.buffer(paged.smem), kernel.groups.pages
     loads = [s for s in statements(kernel) if isinstance(s, TmaLoad) and s.smem == smem.name]
     if any(map(multicasts, loads)):
         raise IllegalConfig(PAGED_SHARED, {"multicast": "b"}, "Use multicast=none or a.")
-    if smem.rows % ROWS:
-        values = {"block_n": smem.rows}
+    if smem.rows % rows:
+        values = {"block_n": smem.rows, "rows": rows}
         raise IllegalConfig(PAGED_TILE, values, "Use block_n=64, 128, 192 or 256.")
-    count = smem.rows // ROWS
+    count = smem.rows // rows
 
     def visit(s: Stmt) -> Stmt | tuple[Stmt, ...]:
         match s:
             case TmaLoad() if s in loads:
-                return tuple(_of_page(s, smem, number) for number in range(count))
+                return tuple(_of_page(s, smem, number, rows) for number in range(count))
             case TileBody():
-                known = LoadPages(dst=HELD, tensor=paged.pages, count=count)
+                known = LoadPages(dst=HELD, tensor=paged.pages, count=count, rows=rows)
                 return replace(s, setup=(known, *s.setup))
         return s
 
@@ -57,6 +57,6 @@ def load_pages(kernel: Kernel, target: Target) -> Kernel:
     return map_role(kernel, "producer", reading)
 
 
-def _of_page(s: TmaLoad, smem: Smem, number: int) -> TmaLoad:
+def _of_page(s: TmaLoad, smem: Smem, number: int, rows: int) -> TmaLoad:
     coords = (s.coords[0], *by_page(number))
-    return replace(s, pages=HELD, coords=coords, offset=number * ROWS * smem.slab_bytes)
+    return replace(s, pages=HELD, coords=coords, offset=number * rows * smem.slab_bytes)

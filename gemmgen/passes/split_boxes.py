@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from ..errors import IllegalConfig, Rule
 from ..ir.nodes import Kernel, Smem, Stmt, TmaLoad, TmaMap
-from ..ir.pages import ROWS as PAGE_ROWS
 from ..ir.rewrite import map_stmts, statements
 from ..ir.stmts import multicasts
 from ..target import Target
@@ -53,7 +52,7 @@ def split_boxes(kernel: Kernel, target: Target) -> Kernel:
 
 def _boxed(kernel: Kernel, m: TmaMap, slice: int | None, target: Target) -> TmaMap:
     smem = kernel.buffer(m.smem)
-    rows = PAGE_ROWS if m.pages else smem.rows
+    rows = kernel.groups.pages if m.pages else smem.rows
     box = (slice or smem.cols, 1) if smem.use == "scales" else (smem.slab_cols, slice or rows)
     inner_bytes = box[0] * smem.dtype.bytes
     if max(box) > target.tma_box or inner_bytes % target.tma_alignment:

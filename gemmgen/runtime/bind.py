@@ -14,7 +14,6 @@ from ..ir.expr import BEFORE
 from ..ir.groupings import GROUPINGS, in_turn
 from ..ir.indices import ROWS, TOP
 from ..ir.pages import COUNT, PAGES, PITCH
-from ..ir.pages import ROWS as PAGE_ROWS
 from ..ir.row_sums import ROOM
 from ..ir.squares import SQUARES
 from ..verification.indexed import stored_a
@@ -152,7 +151,7 @@ def _arguments(operands: Operands, embed: Embed) -> Values:
             values |= {parameter(name): c.pointer, row_stride(name): c.stride}
             values[group_stride(name)] = c.group_stride
         elif name in operands.in_pages:
-            x = embed(in_pages(operands, value), PAGE_ROWS + 1)
+            x = embed(in_pages(operands, value), operands.page_rows + 1)
             values |= {parameter(name): x.pointer, group_stride(name): x.stride}
         else:
             values[parameter(name)] = embed(value.reshape(1, -1), value.size).pointer

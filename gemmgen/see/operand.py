@@ -16,7 +16,6 @@ from ..emulator.descriptor import Descriptor, decode_descriptor
 from ..emulator.tensor_map import chunks
 from ..errors import ArgumentError
 from ..ir.nodes import CopyRows, Kernel, LoadBlocks, Major, Mma, Smem, TmaLoad
-from ..ir.pages import ROWS as PAGE_ROWS
 from ..ir.rewrite import statements
 from ..ir.stmts import multicasts
 from .banks import Addresses, Banks, count
@@ -124,7 +123,7 @@ def _box(kernel: Kernel, s: Smem, load: TmaLoad, rank: int | None) -> Box:
     return Box(
         source=load.tensor_map,
         rank=rank,
-        row=_page(load) * PAGE_ROWS + outer.offset + (rank or 0) * outer.rank_step,
+        row=_page(load) * kernel.groups.pages + outer.offset + (rank or 0) * outer.rank_step,
         byte=(inner.offset + (rank or 0) * inner.rank_step) * s.dtype.bytes,
         offset=offset,
         where=where.reshape(box[1], -1),

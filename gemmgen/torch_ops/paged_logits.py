@@ -7,7 +7,6 @@ from math import prod
 from typing import Any
 
 from ..ir.dtypes import E4M3, F32, S32
-from ..ir.pages import ROWS as PAGE
 from ..ops import logits, paged_logits
 from ..ops.calls import output_dtype
 from ..runtime.torch_tensors import torch
@@ -37,7 +36,7 @@ def on_cpu(*given: Any, out_dtype: str = "f32", config: str = "") -> Any:
     """The scores of tensors of the CPU, by torch: sums over D and over heads in float64, rounded once."""
     scores = _fake(*given, out_dtype=out_dtype, config=config)
     q, kv, scale, weights, ends, table, columns = given
-    pages = table[:, : -(-columns // PAGE)].long()
+    pages = table[:, : -(-columns // kv.shape[1])].long()
     there = ((pages >= 0) & (pages < kv.shape[0]))[..., None]
     pages = pages.clamp(0, kv.shape[0] - 1)
     scales = torch().where(there, scale[pages].double(), 0.0).flatten(1)[:, :columns]
@@ -67,11 +66,12 @@ def _fake(*given: Any, out_dtype: str = "f32", config: str = "") -> Any:
     check_dims("block_table", table, 2)
     (sequences, queries, heads, depth), pages, most = q.shape, kv.shape[0], table.shape[1]
     check("q", q, E4M3, (sequences, queries, logits.check_heads(heads), depth))
-    check("kv", kv, E4M3, (pages, PAGE, depth))
-    check("kv_scale", scale, F32, (pages, PAGE))
+    rows = paged_logits.rows_of_page(kv)
+    check("kv", kv, E4M3, (pages, rows, depth))
+    check("kv_scale", scale, F32, (pages, rows))
     check("weights", weights, F32, (sequences, queries, heads))
     check("context_lens", ends, S32, (sequences, queries))
     check("block_table", table, S32, (sequences, most))
-    for holds in (columns >= 1, columns <= PAGE * most):
-        require(holds, "max_context_len", columns, f"must be from 1 to {PAGE} * {most} keys")
+    for holds in (columns >= 1, columns <= rows * most):
+        require(holds, "max_context_len", columns, f"must be from 1 to {rows} * {most} keys")
     return empty((sequences, queries, columns), dtype, q.device)

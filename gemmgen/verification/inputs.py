@@ -67,6 +67,7 @@ class Operands:
     blocks: npt.NDArray[np.uint8] | None = None
     pages: Indices | None = None
     in_pages: tuple[str, ...] = ()  # arguments that lie in B's pages
+    page_rows: int = 0
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -171,7 +172,7 @@ def grouped(
     whole.a.view(np.uint8).reshape(*whole.a.shape[:-1], -1)[lost] = NAN_BYTE
     if whole.scale_a is not None:
         whole.scale_a[lost] = np.nan
-    whole = by_page(whole, problem.value, seed) if problem.paged else whole
+    whole = by_page(whole, problem.value, seed, problem.paged) if problem.paged else whole
     return by_index(whole, lost, seed) if problem.indexed else whole
 
 

@@ -8,13 +8,13 @@
 //
 // problem {"family": "dense", "a": "e4m3", "b": "e4m3", "d": "f32", "layout": "nt", "epilogue": ["window", ["*",
 //     ["sum_rows", 64, ["*", ["max", "acc", 0.0], ["per_row", "weights"]]], ["per_column", "column_scale"]],
-//     "window_end"], "grouping": "batched", "paged": true}
+//     "window_end"], "grouping": "batched", "paged": 64}
 // config {"block_m": 64, "block_n": 256, "block_k_bytes": 128, "stages": 4, "consumers": 2, "multicast": "none",
 //     "raster": "m", "panel": 8, "unroll": 1, "in_flight": 0, "swizzle_ab": null, "swizzle_d": null, "registers":
 //     null, "watchdog": false, "swap_ab": true}
 // P1 to P13 proved for 0, 1, 2, 3, 4, 5, 9, 17 K blocks and 1, 2, 3, 4 tiles (20 instances, 8712 operations); the
 //     order recurs every 8 K blocks
-// IR sha256 1498e4f9cc54bcf3
+// IR sha256 7c6a027952dd3d8b
 //
 // Output tile 64 x 256, 128 of K per stage, 4 stages, cluster of 1, 384 threads.
 // Registers per thread: consumer 232, producer 40. Shared memory, 163904 bytes.

@@ -22,18 +22,19 @@ from gemmgen.ops import paged_logits  # noqa: E402
 LENGTHS = ((1, 0), (64, 65), (0, 0), (300, 299), (127, 128))  # of contexts; five sequences
 
 
-def drawn(queries, heads, depth, columns=301):
+def drawn(queries, heads, depth, columns=301, page=64):
     """A cache with pages that are nobody's, tables with entries that are no page where no context reaches."""
     lengths = torch.tensor(LENGTHS, dtype=torch.int32)[:, :queries]
     q = torch.randn(len(lengths), queries, heads, depth).to(torch.float8_e4m3fn)
-    each = -(-columns // 64)
+    each = -(-columns // page)
     order = torch.randperm(len(lengths) * each + 3)
     table = torch.full((len(lengths), each + 1), -7, dtype=torch.int32)
     for row, of, end in zip(table, order.split(each), lengths.amax(1).tolist(), strict=False):
-        used = -(-end // 64)
+        used = -(-end // page)
         row[:used] = of[:used]
-        row[used:each] = torch.tensor([2**31 - 1, len(order), -1, -(2**31), 0])[: each - used]
-    cache = torch.empty(len(order), 64, 1, depth + 4, dtype=torch.uint8)
+        junk = torch.tensor([2**31 - 1, len(order), -1, -(2**31), 0] * 2)
+        row[used:each] = junk[: each - used]
+    cache = torch.empty(len(order), page, 1, depth + 4, dtype=torch.uint8)
     kv, scale = ops.paged_cache(cache)
     kv.copy_(torch.randn(kv.shape).to(torch.float8_e4m3fn))
     scale.copy_(torch.rand(scale.shape) + 0.5)
@@ -44,7 +45,7 @@ def drawn(queries, heads, depth, columns=301):
 def contiguous(cache, table, sequence, columns):
     """The keys of a sequence and their scales, one after the other; of no page, zeros."""
     kv, scale = ops.paged_cache(cache)
-    pages = table[sequence, : -(-columns // 64)].long()
+    pages = table[sequence, : -(-columns // kv.shape[1])].long()
     there = (pages >= 0) & (pages < len(kv))
     pages = pages.clamp(0, len(kv) - 1)
     keys = kv[pages].view(torch.uint8) * there[:, None, None]
@@ -54,10 +55,11 @@ def contiguous(cache, table, sequence, columns):
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 @pytest.mark.parametrize(
-    ("queries", "heads", "depth"), [(1, 64, 128), (2, 64, 128), (2, 32, 64), (1, 8, 32)]
+    ("queries", "heads", "depth", "page"),
+    [(1, 64, 128, 64), (2, 64, 128, 32), (2, 32, 64, 64), (1, 8, 32, 32)],
 )
-def test_scores_are_those_of_keys_in_a_row(queries, heads, depth, dtype, monkeypatch):
-    q, cache, weights, lengths, table = drawn(queries, heads, depth)
+def test_scores_are_those_of_keys_in_a_row(queries, heads, depth, page, dtype, monkeypatch):
+    q, cache, weights, lengths, table = drawn(queries, heads, depth, page=page)
     views, columns = ops.paged_cache(cache), 301
     memory = Memory(q, cache, weights, lengths, table)
     emulated(monkeypatch, memory)
@@ -85,8 +87,9 @@ def test_scores_are_those_of_keys_in_a_row(queries, heads, depth, dtype, monkeyp
         assert torch.equal(want[s], exact.to(want.dtype))
 
 
-def test_another_librarys_names(monkeypatch):
-    q, cache, weights, lengths, table = drawn(2, 32, 128)
+@pytest.mark.parametrize("page", [64, 32])
+def test_another_librarys_names(page, monkeypatch):
+    q, cache, weights, lengths, table = drawn(2, 32, 128, page=page)
     flat = weights.flatten(0, 1)
     strided = torch.zeros(len(flat), 33)[:, :32].copy_(flat)
     memory = Memory(q, cache, strided, flat, weights, lengths, table)
@@ -94,7 +97,7 @@ def test_another_librarys_names(monkeypatch):
     with memory:
         views = ops.paged_cache(cache)
         want = ops.fp8_paged_mqa_logits(q, *views, weights, lengths, table, 300)
-        meta = deep_gemm.get_paged_mqa_logits_metadata(lengths, 64, 132)
+        meta = deep_gemm.get_paged_mqa_logits_metadata(lengths, page, 132)
         given = q, cache, strided, lengths, table, meta, 300
         got = deep_gemm.fp8_paged_mqa_logits(*given, clean_logits=True)
         new = deep_gemm.fp8_fp4_paged_mqa_logits((q, None), *given[1:], logits_dtype=torch.float32)
@@ -150,7 +153,7 @@ def test_what_no_kernel_here_reads():
     with pytest.raises(UnsupportedProblem, match="indices"):
         deep_gemm.fp8_fp4_paged_mqa_logits((q, None), *given, indices=lengths)
     with pytest.raises(ArgumentError, match="block_kv"):
-        deep_gemm.get_paged_mqa_logits_metadata(lengths, 32, 132)
+        deep_gemm.get_paged_mqa_logits_metadata(lengths, 16, 132)
 
 
 def test_a_cache_is_seen_as_codes_and_scales():
@@ -213,7 +216,7 @@ def test_launches_that_overlap(monkeypatch):
     ("wrong", "argument"),
     [
         (torch.zeros(3, 64, 36), "cache dtype"),
-        (torch.zeros(3, 32, 36, dtype=torch.uint8), "cache shape"),
+        (torch.zeros(3, 16, 36, dtype=torch.uint8), "cache shape"),
         (torch.zeros(3, 64, 2, 36, dtype=torch.uint8), "cache shape"),
         (torch.zeros(3, 64, 35, dtype=torch.uint8), "cache shape"),
         (torch.zeros(3, 64, 12, dtype=torch.uint8), "cache shape"),
@@ -266,7 +269,8 @@ def test_as_an_operator(monkeypatch):
     ("at", "wrong", "argument"),
     [
         (0, torch.zeros(5, 2, 24, 64).to(torch.float8_e4m3fn), "q heads"),
-        (1, torch.zeros(33, 32, 64).to(torch.float8_e4m3fn), "kv side 1"),
+        (1, torch.zeros(33, 16, 64).to(torch.float8_e4m3fn), "kv shape"),
+        (1, torch.zeros(28, 32, 64).to(torch.float8_e4m3fn), "kv_scale side 1"),
         (2, torch.zeros(32, 64), "kv_scale side 0"),
         (3, torch.zeros(5, 32), "weights shape"),
         (4, torch.zeros(5, 2), "context_lens dtype"),

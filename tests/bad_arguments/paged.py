@@ -67,7 +67,7 @@ def _cache() -> Given:
 
 CACHES = (
     *tensor("cache", "none dtype"),
-    wrong("pages of 32 keys", "cache shape", cache=Placed(PAGES, 32, DEPTH + 4, dtype="uint8")),
+    wrong("pages of 16 keys", "cache shape", cache=Placed(PAGES, 16, DEPTH + 4, dtype="uint8")),
     wrong("two heads of keys", "cache shape", cache=Placed(PAGES, 64, 2, DEPTH + 4, dtype="uint8")),
     wrong("no codes", "cache shape", cache=Placed(PAGES, 64, 4, dtype="uint8")),
     wrong("8 codes", "cache shape", cache=Placed(PAGES, 64, 12, dtype="uint8")),
@@ -121,7 +121,7 @@ def _metadata() -> Given:
 
 METADATA = (
     *tensor("context_lens", "none dtype rank"),
-    *(wrong(f"pages of {n!r}", "block_kv", block_kv=n) for n in (32, 0, None)),
+    *(wrong(f"pages of {n!r}", "block_kv", block_kv=n) for n in (16, 32.0, 0, None)),
     *(wrong(f"{n!r} SMs", "num_sms", num_sms=n) for n in (0, -1, True, 1.5, None)),
     INDICES,
 )

@@ -53,6 +53,9 @@ PLAIN = Problem(family="dense", a=BF16, b=BF16, d=F32, grouping="batched", paged
         {"family": "fp8_block", "a": E4M3, "b": E4M3},
         {"family": "w4a16", "weights": "int4_128_bf16"},
         {"paged": 1},
+        {"paged": 16},
+        {"paged": 64.0},
+        {"paged": 32, "grouping": "none"},
     ],
     ids=str,
 )
@@ -61,8 +64,16 @@ def test_problems_without_pages(change):
         replace(PLAIN, **change)
 
 
-def test_json_and_back():
-    assert Problem.from_json(PLAIN.to_json()) == PLAIN
+@pytest.mark.parametrize("rows", [64, 32])
+def test_json_and_back(rows):
+    p = replace(PLAIN, paged=rows)
+    assert Problem.from_json(p.to_json()) == p and p.to_json()["paged"] == rows
+
+
+def test_a_page_has_64_rows_where_none_are_said():
+    assert PLAIN.paged == 64 and Problem.from_json({**PLAIN.to_json(), "paged": True}) == PLAIN
+    one, other = (lower(x, SMALL) for x in (PAGED, replace(PAGED, paged=32)))
+    assert other.name == one.name.replace("_paged_", "_paged_32_")
 
 
 @pytest.mark.parametrize(
@@ -70,6 +81,7 @@ def test_json_and_back():
     [
         ("paged-tile", PLAIN, Config(block_n=96)),
         ("paged-tile", PLAIN, Config(block_n=32)),
+        ("paged-tile", replace(PLAIN, paged=32), Config(block_n=48)),
         ("paged-shared", PLAIN, Config(multicast="b")),
         (
             "paged-producer",
@@ -112,9 +124,10 @@ def by_group(s):
     return replace(s, pages="", coords=(*s.coords[:2], ir.Coord(base="tile.group")))
 
 
+@pytest.mark.parametrize("rows", [64, 32])
 @pytest.mark.parametrize("change", [beside, lower_row, other_place, by_group])
-def test_the_proof_finds_a_box_of_another_page(change):
-    kernel = lower(PAGED, SMALL)
+def test_the_proof_finds_a_box_of_another_page(change, rows):
+    kernel = lower(replace(PAGED, paged=rows), SMALL)
     assert check(kernel).certificate
     with pytest.raises(ProtocolViolation, match="P10 carry-over"):
         check(of_page(change)(kernel))
@@ -163,9 +176,32 @@ def test_the_text_is_read_back(said, else_):
         link(a.kernel, a.source.replace(said, else_))
 
 
-def test_a_picture_has_each_page_in_its_place():
-    boxes = operand(lower(PAGED, replace(SMALL, block_n=256)), "b").boxes
-    assert [(b.row, b.offset) for b in boxes] == [(64 * i, 8192 * i) for i in range(4)]
+@pytest.mark.parametrize("rows", [64, 32])
+def test_a_picture_has_each_page_in_its_place(rows):
+    kernel = lower(replace(PAGED, paged=rows), replace(SMALL, block_n=256))
+    boxes = operand(kernel, "b").boxes
+    assert [(b.row, b.offset) for b in boxes] == [
+        (rows * i, 128 * rows * i) for i in range(256 // rows)
+    ]
+
+
+def pages_of(rows):
+    """As if the kernel's pages had so many."""
+    return lambda k: replace(k, groups=replace(k.groups, pages=rows))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pages_of(64),
+        pages_of(16),
+        visit(ir.LoadPages, lambda s: replace(s, rows=64)),
+        visit(ir.LoadPages, lambda s: replace(s, rows=64, count=2)),
+    ],
+)
+def test_the_proof_finds_pages_of_other_rows(change):
+    with pytest.raises(ProtocolViolation, match="P10 carry-over"):
+        check(change(lower(replace(PAGED, paged=32), SMALL)))
 
 
 # ---- on the emulator ----------------------------------------------------------------------
@@ -179,6 +215,15 @@ CASES = {
     "two bounds, pdl, one page a tile": (
         replace(PAGED, epilogue=mqa_logits(32)),
         replace(SMALL, block_n=64, consumers=1, block_m=32, pdl=True),
+    ),
+    "of 32 keys": (replace(PAGED, paged=32), SMALL),
+    "of 32 keys, 64 bytes a row, two waves": (
+        replace(PAGED, epilogue=mqa_logits(64, from_first=True), d=BF16, paged=32),
+        replace(SMALL, block_n=256, block_k_bytes=64),
+    ),
+    "of 32 rows, bf16, two slabs": (
+        replace(PLAIN, paged=32),
+        Config(block_n=96, stages=2, block_k_bytes=128, swizzle_ab=64),
     ),
     "ping-pong, a shared": (PAGED, replace(SMALL, ping_pong=True, block_n=64, multicast="a")),
     "bf16, two slabs": (PLAIN, Config(block_n=128, stages=2, block_k_bytes=128, swizzle_ab=64)),

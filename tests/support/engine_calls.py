@@ -90,9 +90,9 @@ def _logits(q: Any, *longest: int, **more: Any):
     return (q, k, Placed(M, 32), int32(M), int32(M), *longest), more
 
 
-def _paged(q: Any, *clean: bool, **more: Any):
-    cache = Placed(16, 64, 1, 132, dtype="uint8")
-    return (q, cache, Placed(G, 32), int32(G, 1), int32(G, 8), int32(133, 2), 512, *clean), more
+def _paged(q: Any, *clean: bool, rows: int = 64, **more: Any):
+    cache, table = Placed(16, rows, 1, 132, dtype="uint8"), int32(G, 512 // rows)
+    return (q, cache, Placed(G, 32), int32(G, 1), table, int32(133, 2), 512, *clean), more
 
 
 def _prenorm(*splits: int, **more: Any):
@@ -143,7 +143,9 @@ CALLS = (
     _vllm("logits of the indexer, before that", "fp8_mqa_logits", lambda: _logits(Q)),
     _vllm("paged logits", "fp8_fp4_paged_mqa_logits", lambda: _paged((PAGED_Q, None), clean_logits=False)),
     _vllm("paged logits, older", "fp8_paged_mqa_logits", lambda: _paged(PAGED_Q, clean_logits=True)),
+    _vllm("paged logits, pages of 32", "fp8_fp4_paged_mqa_logits", lambda: _paged((PAGED_Q, None), rows=32, clean_logits=False)),
     _vllm("schedule of paged logits", "get_paged_mqa_logits_metadata", lambda: ((int32(G), 64, 132), {})),
+    _vllm("schedule of paged logits, pages of 32", "get_paged_mqa_logits_metadata", lambda: ((int32(G), 32, 132), {})),
     _vllm("hyper-connections", "tf32_hc_prenorm_gemm", lambda: _prenorm(16)),
     _vllm("two batches at once", "set_num_sms", lambda: ((112,), {})),
     _sglang("block FP8 linear", "fp8_gemm_nt", lambda: _linear(aligned(M, BLOCKS_K))),

@@ -213,6 +213,10 @@ VARIETY = {
         PAGED,
         Config(swap_ab=True, block_m=64, block_n=128, stages=3),
     ),
+    "logits-paged-32": (
+        replace(PAGED, paged=32, d=BF16),
+        Config(swap_ab=True, block_m=32, block_n=64, stages=3, consumers=1),
+    ),
     "dense-split-in-flight": (DENSE, Config(split_k=2, in_flight=1)),
     "dense-split-ends": (replace(DENSE, grouping="ends"), Config(split_k=2, block_n=64)),
     "dense-split-s32": (

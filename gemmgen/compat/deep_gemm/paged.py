@@ -8,7 +8,7 @@ from ... import ops
 from ...errors import ArgumentError, UnsupportedProblem
 from ...ir.counts import MOST_SIDE
 from ...ir.dtypes import S32
-from ...ir.pages import ROWS as PAGE
+from ...ir.pages import ROWS
 from ...ops.names import ArgumentNames
 from ...ops.tensors import check_number
 from ...runtime.torch_tensors import dtype_of, require_tensor, torch
@@ -30,9 +30,9 @@ def fp8_paged_mqa_logits(
     indices: Any = None,
 ) -> Any:
     """float32 [B * Q, max_context_len]: `scale[j] * sum over h of weights[s * Q + i, h] * max(0, q[s, i, h] . key[j])` in row s * Q + i
-    for j < context_lens[s, i], minus infinity for other j; key and scale of j are the (j % 64)-th of page block_table[s, j // 64].
+    for j < context_lens[s, i], minus infinity for other j; key and scale of j are the (j % R)-th of page block_table[s, j // R], R the keys of a page, 64 or 32.
 
-    q: float8_e4m3fn [B, Q, H, D]; kv_cache: uint8 [pages, 64, 1, D + 4], of each page 64 D codes, then 64 scales; weights: float32
+    q: float8_e4m3fn [B, Q, H, D]; kv_cache: uint8 [pages, R, 1, D + 4], of each page R D codes, then R scales; weights: float32
     [B * Q, H], copied unless it is dense; context_lens: int32 [B, Q], or [B], of which the last query sees all keys and each before it one less, in two launches of torch's more if Q > 1; block_table: int32 [B, T]. As
     `gemmgen.ops.fp8_paged_mqa_logits` for what is allowed; the result's rows are multiples of 1024 bytes.
     schedule_meta: as `get_paged_mqa_logits_metadata` returns it, or None: it is not read. clean_logits: True or False: other columns are
@@ -71,14 +71,14 @@ def get_paged_mqa_logits_metadata(
     """int32 [num_sms + 1, 2], zeros: what a caller hands to `fp8_paged_mqa_logits` as `schedule_meta`, whose kernel needs none: each CTA
     finds its tiles by itself.
 
-    context_lens: int32 [B, Q] or [B]. block_kv: keys of a page, 64. num_sms: at least 1. indices: None."""
+    context_lens: int32 [B, Q] or [B]. block_kv: keys of a page, 64 or 32. num_sms: at least 1. indices: None."""
     dtype_of("context_lens", context_lens, (S32,))
     if context_lens.dim() not in (1, 2):
         raise ArgumentError(
             "context_lens shape", tuple(context_lens.shape), "must be [B, Q] or [B]"
         )
-    if block_kv != PAGE:
-        raise ArgumentError("block_kv", block_kv, f"must be {PAGE}")
+    if type(block_kv) is not int or block_kv not in ROWS:
+        raise ArgumentError("block_kv", block_kv, f"must be {' or '.join(map(str, ROWS))}")
     check_number("num_sms", num_sms, 1, MOST_SMS)
     _refuse("get_paged_mqa_logits_metadata", indices)
     return torch().zeros((num_sms + 1, 2), dtype=torch().int32, device=context_lens.device)
