@@ -50,7 +50,7 @@ def select(
     as many features behind those of E.
 
     Of equal scores, and of equal groups, the first is taken: the result depends on a token's logits alone. Weights have gradients for the logits. The host never waits, and a CUDA
-    graph may hold it, or a compiler of torch trace it. Logits on CUDA of at most 512 experts, for 32 choices at most, of which no gradient is asked, are one launch of a generated
+    graph may hold it, or a compiler of torch trace it. Logits on CUDA of at most 512 experts, for 32 choices at most, of which no gradient is asked and which have no tangent, are one launch of a generated
     kernel on torch's current stream, after a copy if a token's are not contiguous; all others, and what a compiler of torch traces, take torch's operators, whose exponentials are their own. `torch.ops.gemmgen.select` is one launch there too. Raises ArgumentError; on a GPU CompileError, and
     RuntimeUnavailable without NVRTC or if it is not Hopper.
     """
@@ -86,6 +86,7 @@ def selected(logits: Any, how: How) -> tuple[Any, Any]:
     """`select` of arguments that are checked."""
     fits = logits.shape[1] <= MOST_EXPERTS and how.top + how.shared <= MOST_CHOICES
     wanted = torch().is_grad_enabled() and logits.requires_grad
+    wanted = wanted or torch().autograd.forward_ad.unpack_dual(logits).tangent is not None
     return (launched if fits and not wanted and generated(logits) else by_torch)(logits, how)
 
 

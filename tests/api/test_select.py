@@ -154,6 +154,24 @@ def test_the_operator_says_what_the_function_does_where_nothing_is_said():
         assert inspect.signature(ops.select).parameters[x.name].default == x.default_value, x.name
 
 
+def test_a_tangent_goes_through_torchs_operators(monkeypatch):
+    """A launch would lose it, and say nothing."""
+    logits, along = drawn(4, 16).float(), torch.randn(4, 16)
+    monkeypatch.setattr(selecting, "generated", lambda x: True)
+    monkeypatch.setattr(selecting, "launched", lambda *given: pytest.fail("launched"))
+    with torch.autograd.forward_ad.dual_level() as level:
+        dual = torch.autograd.forward_ad.make_dual(logits, along, level=level)
+        _, weights = ops.select(dual, 3)
+        tangent = torch.autograd.forward_ad.unpack_dual(weights, level=level).tangent
+    _, want = torch.func.jvp(lambda x: selecting.by_torch(x, how_of(3))[1], (logits,), (along,))
+    assert torch.equal(tangent, want) and want.any()
+
+
+def how_of(top):
+    names = inspect.signature(ops.select).parameters.values()
+    return selecting.How(top=top, **{x.name: x.default for x in names if x.kind is x.KEYWORD_ONLY})
+
+
 def test_gradients():
     logits = drawn(6, 16).double().float().requires_grad_()
     _, weights = ops.select(logits, 4, scale=2.0)
