@@ -179,7 +179,7 @@ def groups(p: Problem, *, ragged: bool) -> Groups:
         ragged=g.ragged or ragged,
         depths=g.depths,
         step=p.alignment * g.again,
-        pages=p.paged,
+        pages=int(p.paged),
         summed=g.summed,
     )
 
