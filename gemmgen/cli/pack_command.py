@@ -15,7 +15,17 @@ from ..errors import CompileError
 from ..ops.building import config_for
 from ..ops.preparing import device_name
 from ..ops.refused import Kernel, all_built
-from ..pack import Pack, PackedKernel, Sides, check_prefix, compile_all, files, pack, switched
+from ..pack import (
+    Pack,
+    PackedKernel,
+    Sides,
+    check_prefix,
+    check_target,
+    compile_all,
+    files,
+    pack,
+    switched,
+)
 from ..pack.groups import choice
 from ..problem import Problem
 from . import files as folders
@@ -32,6 +42,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--prefix", help="what all C names begin with (default: gemmgen_ and the family)"
     )
+    parser.add_argument(
+        "--jax",
+        action="store_true",
+        help="also a target of XLA's FFI, in C++, and a Python function that calls it from JAX",
+    )
 
 
 def main(args: argparse.Namespace) -> int:
@@ -39,6 +54,8 @@ def main(args: argparse.Namespace) -> int:
     device = device_name(prepare.device(args))
     prefix = f"gemmgen_{p.family}" if args.prefix is None else args.prefix
     check_prefix(prefix)  # before anything is compiled, and kept
+    if args.jax:
+        check_target(p)
     with Bar() as bar:
         chosen, compiled = _compiled(args, p, device, bar)
         made = pack(
@@ -48,7 +65,9 @@ def main(args: argparse.Namespace) -> int:
             device=device,
             compiled=compiled,
         )
-    written = [folders.write(args.o, name, data) for name, data in files(made).items()]
+    written = [
+        folders.write(args.o, name, data) for name, data in files(made, jax=args.jax).items()
+    ]
     print(_described(made, written) if args.json else _summary(made, args.o))
     return 0
 

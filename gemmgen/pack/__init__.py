@@ -16,6 +16,7 @@ from ..problem import Problem, Shape
 from ..runtime.cache import cached_cubin
 from .fields import Interface, check_mapped, interface
 from .groups import Sides, place
+from .jax import check_target
 from .manifest import manifest
 from .model import FORMAT, Pack, PackedKernel, Range, distinct, ranges, switched
 from .render import files
@@ -26,6 +27,7 @@ __all__ = [
     "PackedKernel",
     "Range",
     "Sides",
+    "check_target",
     "compile_all",
     "files",
     "manifest",

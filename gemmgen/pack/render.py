@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from ..emit import environment
 from ..ir.counts import MOST_TILES
 from ..ir.groupings import GROUPINGS
+from ..ir.text import expression
 from ..runtime.launch import MAP_BYTES
 from ..target import AT_ONCE, GPC_SMS, H200_SMS
 from .fields import shape_checks
 from .groups import choice, sides
+from .jax import Target, target
 from .manifest import HEAD, NAME, constant, manifest
 from .members import ADDRESS, Member
 from .model import FORMAT, Pack, PackedKernel
@@ -27,6 +29,11 @@ SOURCES = {
     "example.c": "example.c.j2",
     "CMakeLists.txt": "cmake.txt.j2",
 }
+OF_JAX = {
+    "{prefix}_jax.cc": "jax.cc.j2",
+    "{prefix}_jax.py": "jax.py.j2",
+    "CMakeLists.txt": "jax_cmake.txt.j2",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,15 +47,18 @@ class MapRow:
     clip: int
 
 
-def files(pack: Pack) -> dict[str, bytes]:
-    """Every file of the folder, by name. The same pack gives the same bytes."""
+def files(pack: Pack, *, jax: bool = False) -> dict[str, bytes]:
+    """Every file of the folder, by name. The same pack gives the same bytes. jax: with those of a target for JAX. Raises UnsupportedProblem for what is none."""
     listed = manifest(pack)
-    texts = {NAME: listed, **dict(_sources(pack, listed))}
+    texts = {
+        NAME: listed,
+        **dict(_sources(pack, listed, target(pack.problem, pack.interface) if jax else None)),
+    }
     cubins = {x.file: x.image for x in pack.kernels}
     return {**{name: text.encode() for name, text in texts.items()}, **cubins}
 
 
-def _sources(pack: Pack, listed: str) -> Iterator[tuple[str, str]]:
+def _sources(pack: Pack, listed: str, found: Target | None) -> Iterator[tuple[str, str]]:
     env, grouping = environment(), GROUPINGS[pack.problem.grouping]
     env.globals |= {
         "pack": pack,
@@ -73,7 +83,9 @@ def _sources(pack: Pack, listed: str) -> Iterator[tuple[str, str]]:
         "at_once": AT_ONCE,
         "map_rows": _map_rows,
     }
-    for name, template in SOURCES.items():
+    if found:
+        env.globals |= {"target": found, "value": expression(pack.problem.value)}
+    for name, template in {**SOURCES, **(OF_JAX if found else {})}.items():
         yield name.format(prefix=pack.prefix), env.get_template(f"pack/{template}").render()
 
 

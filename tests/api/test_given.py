@@ -164,7 +164,11 @@ ROWS = {
     "show": {**SIDES, **LEVEL, **PAGE},
     "diff": {**SIDES, **LEVEL, "other": (("--d", "f32", "zz"), "unrecognized arguments: zz")},
     "prepare": {**PREPARED, "--scale-a-layout": (("--scale-a-layout", "row"), "scale_a_layout=")},
-    "pack": {**PREPARED, **OUT, "--prefix": (("--prefix", "1x", "--shapes", "1x64x64"), "prefix")},
+    "pack": {
+        **PREPARED, **OUT,
+        "--jax": (("--jax", "--grouping", "masked", "--shapes", "4x64x256x128"), "grouping=masked"),
+        "--prefix": (("--prefix", "1x", "--shapes", "1x64x64"), "prefix"),
+    },
     "cache": {
         "action": (("zz",), "ACTION"),
         "--bytes": (("ls", "--bytes", "3"), "--bytes"),

@@ -201,7 +201,7 @@ def test_python_runs(path, tmp_path):
 def test_what_needs_a_gpu_is_marked(fence):
     """A block that uses torch, or another library's arrays, is marked, and no other."""
     marked = fence.before in (NEEDS_A_GPU, NEEDS_GPUS)
-    assert marked == bool(re.search("torch|cupy", fence.text)), fence.text
+    assert marked == bool(re.search("torch|cupy|jax", fence.text)), fence.text
     assert (fence.before == NEEDS_GPUS) == bool(marked and re.search(OF_RANKS, fence.text)), (
         fence.text
     )

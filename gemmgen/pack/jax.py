@@ -1,0 +1,134 @@
+"""A pack as a target of XLA's FFI, for JAX: which arrays a call has, of what dtype and sides, and which arguments of the C function they become."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..errors import UnsupportedProblem
+from ..ir.argument_names import parameter, row_stride
+from ..ir.dtypes import BF16, E4M3, E5M2, F16, F32, S8, S32, DType
+from ..ir.expr import Argument, DeviceScalar, PerElement, PerRow, Scalar, arguments
+from ..problem import Problem
+from .fields import BLOCKS_K, BLOCKS_N, Interface
+from .members import Tensor
+
+# By dtype, XLA's type and JAX's.
+TYPES = {
+    BF16: ("BF16", "bfloat16"),
+    F16: ("F16", "float16"),
+    F32: ("F32", "float32"),
+    E4M3: ("F8E4M3FN", "float8_e4m3fn"),
+    E5M2: ("F8E5M2", "float8_e5m2"),
+    S8: ("S8", "int8"),
+    S32: ("S32", "int32"),
+}
+DENSE = {  # by vector of scales: its sides, and by member how far they lie apart in a dense array
+    "scale_a": (("m", BLOCKS_K), {"scale_a_stride_m": BLOCKS_K, "scale_a_stride_k": "1"}),
+    "scale_b": ((BLOCKS_N, BLOCKS_K), {"scale_b_stride_n": BLOCKS_K, "scale_b_stride_k": "1"}),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Array:
+    """One that JAX passes or is given, dense. name: of the Python argument and of the member of the C arguments. sides: in C over m, n and k.
+    strides: by member, in C too."""
+
+    name: str
+    dtype: DType
+    sides: tuple[str, ...]
+    strides: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def xla(self) -> str:
+        return TYPES[self.dtype][0]
+
+    @property
+    def jax(self) -> str:
+        return TYPES[self.dtype][1]
+
+    @property
+    def python(self) -> str:
+        """Its sides, in Python."""
+        return ", ".join(x.replace(" / ", " // ") for x in self.sides) + "," * (
+            len(self.sides) == 1
+        )
+
+    @property
+    def says(self) -> str:
+        return f"{self.jax} [{', '.join(self.sides)}]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """inputs, outputs: in order. numbers: float32 that are given beside them. side: of m, n and k the array and the dimension that says it."""
+
+    inputs: tuple[Array, ...]
+    outputs: tuple[Array, ...]
+    numbers: tuple[str, ...]
+
+    @property
+    def side(self) -> dict[str, tuple[str, int]]:
+        found: dict[str, tuple[str, int]] = {}
+        for x in self.inputs[:2]:
+            found |= {s: (x.name, i) for i, s in enumerate(x.sides) if s not in found}
+        return {s: found[s] for s in "mnk"}
+
+
+def check_target(p: Problem) -> None:
+    """Raise UnsupportedProblem for several GEMMs in a launch, and for a D that is added to, which JAX's arrays are not."""
+    for name, value, plain in (
+        ("grouping", p.grouping, "none"),
+        ("accumulate", p.accumulate, False),
+    ):
+        if value != plain:
+            said = f"a target for JAX cannot be of {name}={value}: must be {plain}"
+            raise UnsupportedProblem(said)
+
+
+def target(p: Problem, face: Interface) -> Target:
+    """Raises UnsupportedProblem as `check_target`."""
+    check_target(p)
+    tensors = {t.name: t for t in face.tensors}
+    outputs = [t for t in face.outputs if t.name not in tensors]
+    return Target(
+        inputs=(*_operands(face, tensors), *_arguments(p)),
+        outputs=(_array(tensors["d"]), *map(_array, outputs)),
+        numbers=tuple(parameter(x.name) for x in arguments(p.epilogue) if isinstance(x, Scalar)),
+    )
+
+
+def _operands(face: Interface, tensors: dict[str, Tensor]) -> Iterator[Array]:
+    """A and B, then their scales."""
+    members = {x.name for x in face.members}
+    for name in ("a", "b", "scale_a", "scale_b"):
+        if name in tensors:
+            yield _array(tensors[name])
+        elif name in members:
+            sides, strides = DENSE[name]
+            yield Array(name=name, dtype=F32, sides=sides, strides=(*strides.items(),))
+
+
+def _array(t: Tensor) -> Array:
+    strides = ((t.stride, t.inner),)
+    return Array(name=t.name, dtype=t.dtype, sides=(t.outer, t.inner), strides=strides)
+
+
+def _arguments(p: Problem) -> Iterator[Array]:
+    """What the epilogue reads in memory."""
+    for x in arguments(p.epilogue):
+        name = parameter(x.name)
+        match x:
+            case Scalar():
+                continue
+            case PerElement(_, dtype):
+                strides = ((row_stride(x.name), "n"),)
+                yield Array(name=name, dtype=dtype, sides=("m", "n"), strides=strides)
+            case _:
+                yield Array(name=name, dtype=F32, sides=_side(x))
+
+
+def _side(x: Argument) -> tuple[str]:
+    if isinstance(x, DeviceScalar):
+        return ("1",)
+    return ("m",) if isinstance(x, PerRow) else ("n",)

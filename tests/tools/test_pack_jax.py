@@ -1,0 +1,232 @@
+"""Packs as targets of XLA's FFI: what they are of, and what a call from JAX asks of the driver."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+from packs import (  # noqa: F401
+    DENSE,
+    HERE,
+    SHAPES,
+    SMS,
+    STREAM,
+    Built,
+    compiles_nothing_fixture,
+    driver_fixture,
+    encoded_as,
+    hexed,
+    logged,
+    made,
+    needs_cc,
+)
+
+from gemmgen.config import Config
+from gemmgen.epilogues import EPILOGUES
+from gemmgen.errors import UnsupportedProblem
+from gemmgen.ir.dtypes import E4M3, F32, S8, S32
+from gemmgen.ir.expr import ACC, DeviceScalar, PerColumn, PerRow
+from gemmgen.pack import files
+from gemmgen.pack.jax import TYPES, target
+from gemmgen.problem import OUTPUTS, Problem
+from gemmgen.recipes import RECIPES
+from gemmgen.runtime import launch
+from gemmgen.runtime.tensor_map import Matrix, describe
+
+FP8 = {"a": E4M3, "b": E4M3}
+SCALED = ACC * PerRow("row_scale") * PerColumn("column_scale") * DeviceScalar("scale")
+CASES = {
+    "dense": (DENSE, Config()),
+    "nn residual": (replace(DENSE, layout="nn", epilogue=EPILOGUES["residual"]), Config()),
+    "tn": (replace(DENSE, layout="tn", d=F32), Config()),
+    "alpha_beta": (replace(DENSE, epilogue=EPILOGUES["alpha_beta"]), Config()),
+    "swiglu": (replace(DENSE, epilogue=EPILOGUES["bias_swiglu"]), Config()),
+    "int8": (Problem(family="dense", a=S8, b=S8, d=S32), Config()),
+    "fp8": (Problem(family="fp8", **FP8, epilogue=SCALED), Config(block_n=64)),
+    "fp8_block": (Problem(family="fp8_block", **FP8), Config()),
+    "fp8_block by lane": (Problem(family="fp8_block", **FP8), Config(lane_scales=True)),
+    "fp8_block e4m3": (Problem(family="fp8_block", **FP8, d=E4M3), Config()),
+    "fp8_1d1d": (Problem(family="fp8_1d1d", **FP8, d=F32), Config(block_n=64)),
+}
+SIDES = {"m": 80, "n": 256, "k": 384}
+PREFIX = "gemmgen_x"
+
+
+def found_in(name):
+    p, config = CASES[name]
+    found = made(p, {(128, SIDES["n"], SIDES["k"]): config})
+    return found, target(p, found.interface)
+
+
+def sizes(x, sides=SIDES):
+    return tuple(eval(side.replace("/", "//"), dict(sides)) for side in x.sides)
+
+
+def test_every_dtype_has_a_name_there():
+    operands = {t for r in RECIPES.values() for pair in r.operands for t in pair}
+    assert {*TYPES} == operands | {*OUTPUTS}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_arrays_are_the_arguments(name, compiles_nothing):
+    """All members of the C arguments are given: addresses by arrays, strides of dense ones, and numbers."""
+    found, of = found_in(name)
+    strides = [name for x in (*of.inputs, *of.outputs) for name, _ in x.strides]
+    given = [*(x.name for x in (*of.inputs, *of.outputs)), *strides, *of.numbers]
+    assert sorted(given) == sorted(x.name for x in found.interface.members)
+    assert [x.name for x in of.inputs[:2]] == ["a", "b"] and of.outputs[0].name == "d"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_written(name, compiles_nothing):
+    found, _ = found_in(name)
+    plain, more = files(found), files(found, jax=True)
+    own = {f"{PREFIX}_jax.cc", f"{PREFIX}_jax.py"}
+    assert {*more} - {*plain} == own and more == files(found, jax=True)
+    assert more["CMakeLists.txt"].startswith(plain["CMakeLists.txt"])
+    assert all(plain[x] == more[x] for x in plain if x != "CMakeLists.txt")
+    text = more[f"{PREFIX}_jax.py"].decode()
+    compile(text, "made", "exec")
+    assert not [x for x in (text, more[f"{PREFIX}_jax.cc"].decode()) if "\n\n\n\n" in x]
+
+
+@pytest.mark.parametrize(
+    "p",
+    [
+        replace(DENSE, grouping="batched"),
+        replace(DENSE, grouping="masked"),
+        replace(DENSE, d=F32, accumulate=True),
+    ],
+)
+def test_what_is_no_target_is_refused_by_name(p, compiles_nothing):
+    shape = (64, 264, 200) if p.grouping == "none" else (4, 64, 264, 200)
+    found = made(p, {shape: Config()})
+    name = "accumulate=True" if p.accumulate else f"grouping={p.grouping}"
+    with pytest.raises(UnsupportedProblem, match=f"a target for JAX cannot be of {name}"):
+        files(found, jax=True)
+
+
+# ---- called ---------------------------------------------------------------------------------
+
+HOST = """
+#include "{prefix}_jax.cc"
+
+// As a client without streams calls it.
+static ffi::Error host({params}) {{
+    return launch(reinterpret_cast<CUstream>({stream}ull), 0, {names});
+}}
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(on_host, host, ffi::Ffi::Bind(){binds});
+"""
+
+
+def host_of(of):
+    arrays = [(x.name, "Array", "Arg<Array>()") for x in of.inputs]
+    arrays += [(x.name, "ffi::Result<Array>", "Ret<Array>()") for x in of.outputs]
+    given = [*arrays, *((x, "float", f'Attr<float>("{x}")') for x in of.numbers)]
+    return HOST.format(
+        prefix=PREFIX,
+        params=", ".join(f"{kind} {name}" for name, kind, _ in given),
+        names=", ".join(name for name, _, _ in given),
+        binds="".join(f".{bind}" for _, _, bind in given),
+        stream=STREAM,
+    )
+
+
+@pytest.fixture(name="call")
+def call_fixture(tmp_path, driver, compiles_nothing):
+    jax = pytest.importorskip("jax")
+    if not (compiler := shutil.which("g++")):
+        pytest.skip("no g++")
+
+    def called(name, *calls):
+        """What comes of each of `calls`, (arrays' shapes and dtypes, numbers), and the driver's log."""
+        found, of = found_in(name)
+        for file, data in files(found, jax=True).items():
+            (tmp_path / file).write_bytes(data)
+        (tmp_path / "host.cc").write_text(host_of(of))
+        strict = ["-Wall", "-Wextra", "-Werror", "-std=c++17", "-O0", "-fPIC"]
+        headers = ["-isystem", jax.ffi.include_dir()]
+        run, objects = subprocess.run, [tmp_path / "host.o", tmp_path / "pack.o"]
+        run([compiler, *strict, *headers, "-c", tmp_path / "host.cc", "-o", objects[0]], check=True)
+        source = tmp_path / f"{PREFIX}.c"
+        run(["gcc", "-std=c11", "-fPIC", "-c", source, "-o", objects[1]], check=True)
+        run([compiler, "-shared", *objects, "-ldl", "-o", tmp_path / "host.so"], check=True)
+        built, log = Built(found, tmp_path, driver), tmp_path / "log"
+        env = {**os.environ, "LD_LIBRARY_PATH": str(driver), "FAKE_LOG": str(log)}
+        env |= {"FAKE_SIZES": ",".join(map(str, built.sizes)), "FAKE_SMS": str(SMS)}
+        asked = {"folder": str(tmp_path), "prefix": PREFIX, "calls": calls}
+        out = run(
+            [sys.executable, str(HERE / "jax_caller.py")],
+            input=json.dumps(asked), env=env | {"JAX_PLATFORMS": "cpu"}, capture_output=True, text=True,
+        )  # fmt: skip
+        assert out.returncode == 0, out.stderr
+        return json.loads(out.stdout), [x.split() for x in log.read_text().splitlines()]
+
+    return called
+
+
+def asked_of(of, sides=SIDES):
+    arrays = [(sizes(x, sides), x.jax) for x in of.inputs]
+    return {"arrays": arrays, "numbers": [0.5 + i for i in range(len(of.numbers))]}
+
+
+@needs_cc
+@pytest.mark.parametrize("name", CASES)
+def test_a_call_is_the_launch_that_python_makes(name, call, compiles_nothing):
+    """The maps and the parameters of dense arrays, at the addresses that XLA has them at."""
+    found, of = found_in(name)
+    asked = asked_of(of)
+    (said,), log = call(name, asked)
+    shapes, addresses, lowered = said
+    assert shapes == [[[*sizes(x)], x.jax] for x in of.outputs] and lowered
+    (x,) = found.kernels
+    at = dict(zip((y.name for y in of.inputs), addresses, strict=True))
+    encoded = [list(map(int, line)) for line in logged(log, "cuTensorMapEncodeTiled")]
+    names = [m.tensor for m in x.kernel.maps]
+    # D's address is XLA's own.
+    at |= {n: e[2] for n, e in zip(names, encoded, strict=True) if n == "d"}
+    by_name = {y.name: y for y in (*of.inputs, *of.outputs)}
+    for m, line in zip(x.kernel.maps, encoded, strict=True):
+        outer, inner = sizes(by_name[m.tensor])
+        given = Matrix(pointer=at[m.tensor], outer=outer, inner=inner, stride=inner)
+        assert line == encoded_as(describe(x.kernel, m, given))
+    (launched,) = logged(log, "cuLaunchKernelEx")
+    shape = tuple(SIDES.values())
+    head = [launch.grid(x.kernel, shape, SMS), 1, 1, x.kernel.threads, 1, 1]
+    assert launched[:9] == [x.kernel.name, *map(str, head), str(x.kernel.smem_bytes), str(STREAM)]
+    values = {f"shape_{s}": v for s, v in SIDES.items()} | at
+    values |= dict(zip(of.numbers, asked["numbers"], strict=True))
+    dense = {n: eval(v.replace("/", "//"), dict(SIDES)) for y in by_name.values() for n, v in y.strides}  # fmt: skip
+    params = launched[-len(x.kernel.params) :]
+    for q, given in zip(x.kernel.params, params, strict=True):
+        if q.name in values | dense:
+            assert given == hexed(launch.packed(q.ctype, q.name, values | dense)), q.name
+        else:
+            assert q.name in by_name, q.name  # an output's address is XLA's own
+
+
+@needs_cc
+def test_wrong_calls_are_refused_with_a_text(call, compiles_nothing):
+    _, of = found_in("alpha_beta")
+    right = asked_of(of)
+    wide = asked_of(of, SIDES | {"n": 264})
+    many = asked_of(of, SIDES | {"m": 129})
+    (a, b, c), numbers = right["arrays"], right["numbers"]
+    short = {"arrays": [a, ((256, 392), b[1]), c], "numbers": numbers}
+    typed = {"arrays": [(a[0], "float16"), b, c], "numbers": numbers}
+    flat = {"arrays": [((80 * 384,), a[1]), b, c], "numbers": numbers}
+    none = asked_of(of, SIDES | {"m": 0})
+    said, log = call("alpha_beta", wide, many, short, typed, flat, none, right)
+    assert "n=264, k=384: the pack has no kernel for them" in said[0][1]
+    assert "m=129: must be at most 128 for n=256, k=384" in said[1][1]
+    assert said[2] == ["ValueError", "b=bfloat16[256, 392]: must be bfloat16[256, 384]"]
+    assert said[3] == ["ValueError", "a=float16[80, 384]: must be bfloat16[80, 384]"]
+    assert said[4][0] == "ValueError" and said[4][1].startswith("a shape=(30720,): must be [m, k]")
+    assert said[5][0] == [[[0, 256], "bfloat16"]]
+    assert len(logged(log, "cuLaunchKernelEx")) == 1, "the right one alone"
