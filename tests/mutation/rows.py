@@ -7,6 +7,7 @@ import re
 from . import (
     rows_ahead,
     rows_columns,
+    rows_compact,
     rows_decoding,
     rows_depths,
     rows_direct,
@@ -36,7 +37,7 @@ PARTS = (
     *(rows_protocol, rows_numerics, rows_rest, rows_depths, rows_parts, rows_split),
     *(rows_overlap, rows_pieces, rows_columns, rows_turns, rows_peek),
     *(rows_trust, rows_ahead, rows_lanes, rows_direct, rows_shares, rows_outbox, rows_indexed),
-    *(rows_decoding, rows_slices, rows_gaps, rows_summed, rows_paged, rows_squares),
+    *(rows_decoding, rows_slices, rows_gaps, rows_summed, rows_paged, rows_squares, rows_compact),
 )
 ROWS: tuple[Mutant, ...] = tuple(
     Mutant(**{**vars(m), "id": f"row {m.id}"}) for part in PARTS for m in part.ROWS

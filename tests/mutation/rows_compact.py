@@ -1,0 +1,52 @@
+"""Rows 121 and 122: rows of D that begin with their windows, and pages of 32 rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gemmgen.ir import nodes as ir
+
+from .mutant import edit
+from .rows_paged import PAGE, of_page
+from .rows_protocol import row, visit
+
+COMPACT, SMALL_PAGES = "logits-compact", "logits-paged-32"
+PAGE_32 = PAGE.replace("64", "32")
+AT = "const int at = col - window_first_held[i / 2];"
+
+
+def as_whole_rows(s: ir.StoreValues) -> ir.StoreValues:
+    return replace(s, of="sums")
+
+
+def by_the_end(s: ir.StoreValues) -> ir.StoreValues:
+    """Where a row's window begins is where it ends."""
+    held = (("window_first", "window_end_held"), *(x for x in s.held if x[0] != "window_first"))
+    return replace(s, held=held)
+
+
+def stored_in_all_tiles(s: ir.If) -> ir.If | tuple[ir.Stmt, ...]:
+    stores = any(isinstance(x, ir.StoreValues) for x in s.body)
+    return s.body if s.when == "has_blocks" and stores else s
+
+
+def doubled(s: ir.TmaLoad) -> ir.TmaLoad:
+    """As if a page had 64 rows."""
+    return replace(s, offset=2 * s.offset)
+
+
+ROWS = (
+    row("121", COMPACT, "rows are stored whole", "P", ir=visit(ir.StoreValues, as_whole_rows)),
+    row("121b", COMPACT, "a window begins where it ends", "P", ir=visit(ir.StoreValues, by_the_end)),
+    row("121c", COMPACT, "tiles that no window reaches are stored too", "P", ir=visit(ir.If, stored_in_all_tiles)),
+    row("121d", COMPACT, "columns lie where the product's do", "E", text=edit((AT, "const int at = col;"))),
+    row("121e", COMPACT, "all rows begin with the first one's window", "E", text=edit((AT, AT.replace("i / 2", "0")))),
+    row("121f", COMPACT, "what lies before a window goes into the row before", "E", text=edit((" && at >= 0", ""))),
+    row("121g", COMPACT, "what lies behind a window is written", "E", text=edit(("col < min(window_end_held[i / 2], shape_n)", "col < shape_n"))),
+    row("122", SMALL_PAGES, "half of the pages, of twice the rows", "P",
+        ir=visit(ir.LoadPages, lambda s: replace(s, rows=64, count=s.count // 2))),
+    row("122b", SMALL_PAGES, "pages lie 64 rows apart in the tile", "P", ir=of_page(doubled)),
+    row("122c", SMALL_PAGES, "the first page of the tile for all", "E", text=edit((PAGE_32, PAGE_32.replace(" + i", "")))),
+    row("122d", SMALL_PAGES, "scales of pages of 64", "E", text=edit(("numbers + column / 32", "numbers + column / 64"))),
+    row("122e", SMALL_PAGES, "a scale's place in a page of 64", "E", text=edit(("* pitch + column % 32", "* pitch + column % 64"))),
+)  # fmt: skip
