@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from random import Random
 
-from .kinds import KINDS, Kind
+from .kind import Kind
+from .kinds import KINDS
 
 Shape = tuple[int, int, int]
 

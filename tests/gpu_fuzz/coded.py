@@ -13,7 +13,7 @@ from gemmgen.ir.dtypes import BF16, E4M3, F16
 from gemmgen.ir.packed import FORMS
 from gemmgen.verification.coded import exactly, randomly
 
-from .kinds import Kind
+from .kind import Kind
 
 TO = {"bfloat16": BF16, "float16": F16, "float8_e4m3fn": E4M3}
 APART = 1_000_003  # between the seeds of two groups

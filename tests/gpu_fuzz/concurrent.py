@@ -14,7 +14,8 @@ from gemmgen.config import Config
 from .cases import Case
 from .exact import Flags, filled
 from .images import Output
-from .kinds import EARLY, SAME_BITS, SMALL
+from .kind import EARLY, SMALL
+from .kinds import SAME_BITS
 from .trial import Trial, build
 
 STREAMS = 8

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
@@ -15,13 +15,11 @@ from gemmgen.ir.squares import PIECE
 
 from .cases import Case, up
 from .coded import packed
-from .images import Output, embed, lose, output
-from .kinds import KINDS, Kind, dtype_name
-
-BLOCK = 128
-SIGNS_FROM = (
-    256  # of K: from there on operands are -1, 0 or 1, so that one lost product stays visible
-)
+from .drawn import Drawn
+from .expected import BLOCK, ends_of, expected, group_spans, owned_rows, row_groups, written_rows
+from .images import Output, lose, output
+from .kind import Kind, dtype_name
+from .kinds import KINDS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,46 +41,6 @@ class Trial:
         if self.kind.squares:  # D's last column is theirs
             more["squares"], out = out[..., -1], out[..., :-1]
         return function(*self.positional, out, **self.named, **more)
-
-
-@dataclass
-class Drawn:
-    """Random tensors of one case; `held` gathers their parents."""
-
-    case: Case
-    device: str
-    rng: Random  # of strides and offsets: the same for every turn
-    source: Any  # torch.Generator, of values
-    normal: bool
-    change: Callable[[str, Any], Any]
-    held: list[Any] = field(default_factory=list)
-
-    def integers(self, shape: tuple[int, ...], low: int, high: int) -> Any:
-        made = torch.randint(low, high + 1, shape, generator=self.source, device=self.device)
-        return made.to(torch.float32)
-
-    def operand(self, shape: tuple[int, ...], dtype: str, wide: bool) -> Any:
-        if dtype == "int8":
-            most = 127 if wide else 8
-            return self.integers(shape, -most - 1, most)
-        if self.normal:
-            return torch.randn(shape, generator=self.source, device=self.device)
-        most = 2 if self.case.k < SIGNS_FROM else 1
-        return self.integers(shape, -most, most)
-
-    def powers(self, shape: tuple[int, ...]) -> Any:
-        return torch.exp2(self.integers(shape, -1, 1))
-
-    def embed(self, values: Any, dtype: Any, turned: bool = False) -> Any:
-        """In a parent; `turned`: with the last two sides exchanged there."""
-        view, parent = embed(values.mT if turned else values, dtype, self.rng)
-        self.held.append(parent)
-        return view
-
-    def dense(self, values: Any, dtype: Any) -> Any:
-        """Without padding between rows."""
-        flat = self.embed(values.reshape(1, -1), dtype)
-        return flat.view(values.shape)
 
 
 def build(
@@ -123,8 +81,8 @@ def build(
         tables |= {"rows": d.dense(taken, torch.int32)}
     named |= tables | dict(kind.given) | {"config": config or kind.config}
     named |= _options(kind, named)
-    exact = _exact(kind, case, (a, b), scales, named)
-    out = _output(d, kind, exact, _written(kind, case, device))
+    exact = expected(kind, case, (a, b), scales, named)
+    out = _output(d, kind, exact, written_rows(kind, case, device))
     return Trial(
         case=case,
         kind=kind,
@@ -165,7 +123,7 @@ def _placed(d: Drawn, kind: Kind, case: Case, both: tuple[Any, Any]) -> tuple[An
     for x, dtype, turned in zip(both, (kind.a, kind.b_dtype), kind.turned, strict=True):
         dtype = getattr(torch, dtype)
         if kind.packing == "flat":
-            ends = _ends(case.sizes)
+            ends = ends_of(case.sizes)
             parts = [x[:, i:j].reshape(-1) for i, j in zip([0, *ends], ends, strict=False)]
             rest = x[:, ends[-1] :].reshape(-1) * float("nan")
             found.append(d.dense(torch.cat([*parts, rest]), dtype))
@@ -180,14 +138,14 @@ def _placed(d: Drawn, kind: Kind, case: Case, both: tuple[Any, Any]) -> tuple[An
                 torch.uint8
             ).fill_(0xFF)
     if kind.grouping in ("masked", "rows", "ends") and not kind.top:
-        lose(found[0], ~_owned(kind, case, both[0].device))
+        lose(found[0], ~owned_rows(kind, case, both[0].device))
     return found[0], found[1]
 
 
 def _taken(kind: Kind, case: Case, a: Any, source: Any) -> tuple[Any, Any]:
     """Rows from which A's come, in another order, and int32 [M], of which copy each is: rows of no group of none, or of one that is
     none. What no row is of is NaN."""
-    owned = _owned(kind, case, a.device)
+    owned = owned_rows(kind, case, a.device)
     order = torch.randperm(case.m, generator=source, device=a.device)
     spare = 1 + case.seed % 5
     placed = a.new_full((case.m + spare, a.shape[1]), float("nan"))
@@ -215,10 +173,10 @@ def _tables(
         case "masked" | "k":
             return (*positional, table(list(case.sizes))), {}
         case "ends":
-            spans = _spans(case)
+            spans = group_spans(case)
             return positional, {"group_ends": table([end for _, end in spans])}
         case "rows":
-            return positional, {"row_groups": table(_row_groups(case))}
+            return positional, {"row_groups": table(row_groups(case))}
     return positional, {}
 
 
@@ -235,111 +193,6 @@ def _options(kind: Kind, named: dict[str, Any]) -> dict[str, Any]:
     if kind.accumulate and kind.function == "gemm":
         options["accumulate"] = True
     return options
-
-
-def _spans(case: Case) -> list[tuple[int, int]]:
-    """Rows first..end-1 of each group, which begin at multiples of 128."""
-    found, end = [], 0
-    for size in case.sizes:
-        first = -(-end // BLOCK) * BLOCK
-        end = first + size
-        found.append((first, end))
-    return found
-
-
-def _row_groups(case: Case) -> list[int]:
-    table = [-1] * case.m
-    for group, (first, end) in enumerate(_spans(case)):
-        table[first:end] = [group] * (end - first)
-    return table
-
-
-def _ends(sizes: tuple[int, ...]) -> list[int]:
-    found = [0] * 0
-    for size in sizes:
-        found.append((found[-1] if found else 0) + size)
-    return found or [0]
-
-
-def _owned(kind: Kind, case: Case, device: Any) -> Any:
-    """bool [G, M] or [M]: the rows of A that are some group's."""
-    if kind.grouping == "masked":
-        sizes = torch.tensor(case.sizes, dtype=torch.int64, device=device)
-        return torch.arange(case.m, device=device) < sizes[:, None]
-    return torch.tensor([g >= 0 for g in _row_groups(case)], dtype=torch.bool, device=device)
-
-
-def _written(kind: Kind, case: Case, device: Any) -> Any:
-    """The rows of D that a launch writes; None: all."""
-    return _owned(kind, case, device) if kind.grouping in ("masked", "ends") else None
-
-
-def _exact(
-    kind: Kind, case: Case, both: tuple[Any, Any], scales: tuple[Any, Any], named: dict[str, Any]
-) -> Any:
-    """D in float64, without what it held before."""
-    a, b = (x.to(torch.float64) for x in both)
-    sa, sb = scales
-    if sa is not None and kind.grouping == "none":
-        return _by_blocks(kind, (a, b), (sa, sb))
-    if sa is not None:
-        a = a * spread(sa, case.k)
-        b = b * (spread(sb, case.k) if kind.scales == "rows" else _blocks(sb, case.n, case.k))
-    whole = [named.get(name) for name in ("scale_a", "scale_b")]
-    match kind.grouping:
-        case "none" | "batched" if kind.squares:
-            d = a @ (b[..., 0::2, :] + b[..., 1::2, :]).mT
-            d[..., -1] = a.square().sum(-1)
-        case "none" | "batched" | "masked":
-            d = a @ b.mT
-        case "summed":
-            d = (a @ b.mT).sum(0)
-        case "rows" | "ends":
-            d = a.new_zeros(case.m, case.n)
-            for group, (first, end) in enumerate(_spans(case)):
-                d[first:end] = a[first:end] @ b[group].mT
-        case _:
-            ends = _ends(case.sizes)
-            spans = zip([0, *ends], ends, strict=False)
-            d = torch.stack([a[:, i:j] @ b[:, i:j].mT for i, j in spans])
-    return _times(kind, case, d, whole)
-
-
-def _by_blocks(kind: Kind, both: tuple[Any, Any], scales: tuple[Any, Any]) -> Any:
-    """Scaled once they are summed, as kernels do it: NaN and Inf in scales come out as there."""
-    a, b = both
-    sa, sb = (s.to(torch.float64) for s in scales)
-    if kind.scales == "block":
-        sb = sb.repeat_interleave(BLOCK, -2)[: b.shape[0]]
-    total = a.new_zeros(a.shape[0], b.shape[0])
-    for i, k in enumerate(range(0, a.shape[1], BLOCK)):
-        part = a[:, k : k + BLOCK] @ b[:, k : k + BLOCK].mT
-        total += part * (sa[:, i, None] * sb[None, :, i])
-    return total
-
-
-def _times(kind: Kind, case: Case, d: Any, whole: list[Any]) -> Any:
-    """d times the scales of its rows and columns."""
-    sa, sb = (x.to(torch.float64) if isinstance(x, torch.Tensor) else x for x in whole)
-    if sa is None:
-        return d
-    if kind.scales != "vector":
-        return d * sa * sb
-    d = d * sa.unsqueeze(-1)
-    if kind.grouping in ("none", "batched", "masked"):
-        return d * sb.unsqueeze(-2)
-    for group, (first, end) in enumerate(_spans(case)):
-        d[first:end] *= sb[group]
-    return d
-
-
-def spread(scale: Any, k: int) -> Any:
-    """float64 [..., rows, K] of [..., rows, ceil(K/128)]."""
-    return scale.to(torch.float64).repeat_interleave(BLOCK, -1)[..., :k]
-
-
-def _blocks(scale: Any, n: int, k: int) -> Any:
-    return spread(scale, k).repeat_interleave(BLOCK, -2)[..., :n, :]
 
 
 def _output(d: Drawn, kind: Kind, exact: Any, written: Any) -> Output:
