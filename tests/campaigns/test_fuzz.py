@@ -17,6 +17,7 @@ from gemmgen.problem import Problem
 torch = pytest.importorskip("torch")
 
 import fuzz_cpu  # noqa: E402
+import fuzz_faults  # noqa: E402
 from gpu_fuzz import tiers  # noqa: E402
 from gpu_fuzz.__main__ import main  # noqa: E402
 from gpu_fuzz.cases import Case, random_case, smaller  # noqa: E402
@@ -39,7 +40,7 @@ FEW = {"F0": (3, 10), "F5": tuple(range(0, 157, 7)), "F3": (0, 10, 24, 30, 40, 4
 def machine_fixture(request, monkeypatch):
     """A CPU, of the class that the test is parametrised with; few launches."""
     monkeypatch.setattr(tiers, "LAUNCHES", 20)
-    made = getattr(fuzz_cpu, getattr(request, "param", "Cpu"))()
+    made = getattr(fuzz_faults, getattr(request, "param", "Cpu"))()
     yield made
     made.close()
 
@@ -137,7 +138,7 @@ def pool(tmp_path, machine, patience=60.0, seconds=120.0):
     state = State(tmp_path / "state.jsonl", {"shapes": 1, "seed": 1})
     return Pool(
         state=state,
-        machine=f"fuzz_cpu:{machine}",
+        machine=f"fuzz_faults:{machine}",
         seed=1,
         count=2,
         patience=patience,

@@ -1,15 +1,12 @@
 """A CPU in place of the GPU that is fuzzed: gemmgen's own checks and plans, launched by a slow reference.
 
 A launch reads and writes memory by nothing but the plan's addresses and strides, so a harness that gives
-functions wrong tensors is found here. The faulty machines below are what the harness must find.
+functions wrong tensors is found here. Faulty machines are in fuzz_faults.py.
 """
 
 from __future__ import annotations
 
 import ctypes
-import os
-import sys
-import time
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import lru_cache
@@ -28,7 +25,7 @@ from gemmgen.ops import building, calls, coded, epilogue, indexed, outputs
 from gemmgen.ops import compute as ops_compute
 from gemmgen.ops import depths as ops_depths
 from gemmgen.pipeline import lower
-from gemmgen.runtime import tensor_map, torch_tensors
+from gemmgen.runtime import torch_tensors
 from gemmgen.runtime.tensor_map import check, describe, lying
 from gemmgen.runtime.torch_tensors import check_tensor, torch_dtype
 
@@ -299,141 +296,3 @@ class Cpu:
         return 0
 
     taken = held
-
-
-class OneElement(Cpu):
-    """The last element of wide results is wrong, by the least that can be."""
-
-    def execute(self, p, plan):
-        super().execute(p, plan)
-        if plan.shape[1] > 100 and plan.shape[0] > 16:
-            view(p, "d", plan.matrices["d"]).view(torch.uint8)[0, 0, -2] ^= 1
-
-
-class PastTheEnd(Cpu):
-    """A byte past the last row's end."""
-
-    def execute(self, p, plan):
-        super().execute(p, plan)
-        d = plan.matrices["d"]
-        size = view(p, "d", d).element_size()
-        end = d.pointer + ((d.outer - 1) * d.stride + d.inner) * size
-        memory(end, torch.uint8, (1,), (1,)).fill_(3)
-
-
-class Scribbler(Cpu):
-    """Writes where A is, past what it reads."""
-
-    def execute(self, p, plan):
-        super().execute(p, plan)
-        memory(plan.matrices["a"].pointer - 1, torch.uint8, (1,), (1,)).fill_(3)
-
-
-class Forgetful(Cpu):
-    """Every 50th launch does nothing."""
-
-    count = 0
-
-    def execute(self, p, plan):
-        self.count += 1
-        if self.count % 50:
-            super().execute(p, plan)
-
-
-class OverGaps(Cpu):
-    """One element of a gap is written."""
-
-    def execute(self, p, plan):
-        super().execute(p, plan)
-        if p.heads and 0 not in plan.shape:
-            view(p, "d", plan.matrices["d"])[0, -1, p.heads.left + p.heads.mid - 1] = 3
-
-
-class OutOfBounds(Cpu):
-    """Reads one column of A too many, where K is no multiple of 16 bytes: NaN, which must show."""
-
-    def execute(self, p, plan):
-        super().execute(p, plan)
-        a = plan.matrices["a"]
-        size = p.a.bytes
-        if a.inner * size % 16 and not p.a.integer:
-            dtype = torch_dtype(p.a)
-            beyond = memory(a.pointer + a.inner * size, dtype, (1,), (1,)).float()
-            view(p, "d", plan.matrices["d"])[0, 0, 0] += beyond[0].to(torch_dtype(p.d))
-
-
-class Leaky(Cpu):
-    """Every launch leaves 8 bytes behind."""
-
-    lost = 0
-
-    def execute(self, p, plan):
-        super().execute(p, plan)
-        self.lost += 8
-
-    def held(self):
-        return self.lost
-
-    taken = held
-
-
-class Stale(Cpu):
-    """A graph's replays do nothing."""
-
-    def captured(self, work):
-        super().captured(work)
-        return lambda: None
-
-
-class Unchecked(Cpu):
-    """Takes tensors at any address."""
-
-    def __init__(self):
-        super().__init__()
-        for module in (sys.modules[__name__], tensor_map):
-            self.patches.append(mock.patch.object(module, "check", lambda *a: None))
-            self.patches[-1].start()
-
-
-class NoNan(Cpu):
-    """Gives 0 where NaN should be."""
-
-    def execute(self, p, plan):
-        super().execute(p, plan)
-        view(p, "d", plan.matrices["d"]).nan_to_num_(0.0)
-
-
-class Negative(Cpu):
-    """Gives -0 for 0."""
-
-    def execute(self, p, plan):
-        super().execute(p, plan)
-        d = view(p, "d", plan.matrices["d"])
-        d.copy_(torch.where(d == 0, torch.full_like(d, -0.0), d))
-
-
-class Sleeper(Cpu):
-    """Hangs in a shape with K of 131071."""
-
-    def execute(self, p, plan):
-        if plan.shape[2] == 131071:
-            time.sleep(3600)
-        super().execute(p, plan)
-
-
-class Mortal(Cpu):
-    """Dies in a shape with K of 131071."""
-
-    def execute(self, p, plan):
-        if plan.shape[2] == 131071:
-            os._exit(9)
-        super().execute(p, plan)
-
-
-class Thrower(Cpu):
-    """Raises in a shape with K of 131071."""
-
-    def execute(self, p, plan):
-        if plan.shape[2] == 131071:
-            raise RuntimeError("an illegal memory access was encountered")
-        super().execute(p, plan)
