@@ -225,6 +225,10 @@ def test_layouts_keep_to_16_bytes_and_leave_guards():
     assert len({*POISONS}) == 2
 
 
+def test_a_single_column_is_no_column_of_zeros():
+    assert build(Case(kind="bf16", m=64, n=1, k=64, seed=1), "cpu").positional[1].any()
+
+
 def test_another_turn_has_other_data_in_the_same_places(machine):
     for name in (
         "bf16",

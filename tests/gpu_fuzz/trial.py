@@ -68,7 +68,8 @@ def build(
     a = change("a", d.operand((*rows, case.m, case.k), kind.a, wide))
     placed, taken = (a, None) if not kind.top else _taken(kind, case, a, source)
     b = change("b", d.operand((*columns, n * (1 + kind.squares), case.k), kind.b_dtype, wide))
-    b[..., 2 * n - 2 :, :] = 0
+    if kind.squares:
+        b[..., 2 * n - 2 :, :] = 0
     scales, named = _scales(d, kind, a, b)
     stored = b
     if kind.weights:
