@@ -31,8 +31,9 @@ from gpu_fuzz.worker import Worker, case_seed  # noqa: E402
 
 TESTS = Path(__file__).parents[1]
 PATHS = f"{TESTS / 'support'}:{TESTS}:{TESTS.parent}"  # of the processes that a run starts
-FEW = {"F0": (3, 10), "F5": tuple(range(0, 157, 7)), "F3": (0, 10, 24, 30, 40, 45, 58), "F6": (2, 45),
-       "F7": (0, 1, 2, 3, 4, 46, 56, 61), "F4": (3, 90, 143, 277, 410), "F1": (0, 14, 33, 45, 61), "F12": (1,),
+FEW = {"F0": (3, 10), "F5": tuple(range(0, 157, 7)), "F3": (0, 10, 24, 30, 40, 45, 58, 107, 116, 119),
+       "F6": (2, 45, 109, 117, 121), "F7": (0, 1, 2, 3, 4, 46, 56, 61, 82, 91, 92, 96), "F4": (3, 90, 143, 277, 401, 410),
+       "F1": (0, 14, 33, 45, 61, 109, 118), "F12": (1,),
        "F12 steady": (7,)}  # fmt: skip
 
 
@@ -88,7 +89,7 @@ def test_the_configs_that_agree_are_legal(name):
         ("Forgetful", "F12", (1,)),
         ("Forgetful", "F7", (0, 2, 3)),
         ("Forgetful", "F6", (2,)),
-        ("Forgetful", "F4", (90,) * 3),
+        ("Forgetful", "F4", (111,) * 3),
         ("Stale", "F7", (1,)),
         ("OneElement", "F7", (1,)),
         ("Unchecked", "F3", (0,)),
@@ -238,6 +239,9 @@ def test_another_turn_has_other_data_in_the_same_places(machine):
         "int8 rows",
         "mxfp4",
         "int4 ends, zeros",
+        "scores",
+        "scores from windows on",
+        "scores in pages",
     ):
         case = tiers.middle(name, 4)
         one, other = build(case, "cpu"), build(replace(case, turn=1), "cpu")

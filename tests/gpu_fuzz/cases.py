@@ -18,12 +18,15 @@ LONG = (
     132 * 128 + 1,
 )  # around one tile for each of 132 SMs
 DEPTHS = (1, 7, 8, 15, 16, 63, 64, 65, *(64 * i + d for i in range(2, 18) for d in (-1, 0, 1)))
+KEY_DEPTHS = (32, 64, 128)  # of an indexer
+QUERIES = 4  # of a sequence whose keys lie in pages
 GROUPS = ((), (0,), (0, 0, 0), (1,), (0, 1, 0), (257,), (0, 300, 0), (129, 1, 65), (130,) * 3)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One call. sizes: of each group, of A's rows or along K; for batched and summed only their number counts.
+    """One call. sizes: of each group, of A's rows or along K; for batched and summed only their number counts. Of scores m, n and k are
+    queries, keys and what both have of each; in pages of each sequence, whose longest context is its size, up to n.
     seed: of its data, its strides and offsets. turn: which of several data over the same layout."""
 
     kind: str
@@ -56,6 +59,8 @@ def random_case(name: str, seed: int) -> Case:
     rng = Random(seed)
     m, n, k = side(rng), side(rng), depth(rng)
     kind = KINDS[name]
+    if kind.scored:
+        return random_scores(name, rng, seed)
     if kind.grouping == "none":
         draw = rng.random()
         if draw < 0.01:
@@ -64,6 +69,23 @@ def random_case(name: str, seed: int) -> Case:
             m, k = rng.choice(LONG), rng.choice((16, 64, 128))
         return Case(kind=name, m=m, n=n, k=k, seed=seed)
     return grouped(name, (m, n, k), random_sizes(rng, kind), seed)
+
+
+def random_scores(name: str, rng: Random, seed: int) -> Case:
+    """Queries and keys, once in a while few of so many that CTAs have runs of tiles, or none; in pages some queries of each sequence."""
+    kind = KINDS[name]
+    m, n = side(rng, 300), side(rng)
+    k = rng.choice(KEY_DEPTHS) if rng.random() < 0.8 else rng.randint(1, 300)
+    draw = rng.random()
+    if draw < 0.02:
+        m = 0
+    elif draw < 0.06:
+        m, n = rng.randint(1, 8), rng.choice(LONG)
+    sizes: tuple[int, ...] = ()
+    if kind.page:
+        m, sizes = rng.randint(1, QUERIES), random_sizes(rng, kind)
+        sizes = tuple(rng.choice((s, s, n)) for s in sizes)
+    return Case(kind=name, m=m, n=n, k=k, sizes=sizes, seed=seed)
 
 
 def random_sizes(rng: Random, kind: Kind) -> tuple[int, ...]:
@@ -77,6 +99,8 @@ def grouped(name: str, shape: Shape, sizes: tuple[int, ...], seed: int) -> Case:
     """A case whose groups have `sizes`, as far as its kind allows them, with room for all of them."""
     kind, rng = KINDS[name], Random(seed + 1)
     m, n, k = shape
+    if kind.scored:
+        m, k = min(m, QUERIES) if kind.page else m, min(k, max(KEY_DEPTHS))
     match kind.grouping:
         case "none":
             sizes = ()

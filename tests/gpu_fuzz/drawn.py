@@ -16,6 +16,17 @@ from .images import embed
 SIGNS_FROM = 256
 
 
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """positional, named: what the function gets besides `out`. exact: D in float64. written: the elements of it that a launch writes;
+    None: all."""
+
+    positional: tuple[Any, ...]
+    named: dict[str, Any]
+    exact: Any
+    written: Any = None
+
+
 @dataclass
 class Drawn:
     """Random tensors of one case; `held` gathers their parents."""

@@ -45,8 +45,10 @@ def owned_rows(kind: Kind, case: Case, device: Any) -> Any:
 
 
 def written_rows(kind: Kind, case: Case, device: Any) -> Any:
-    """The rows of D that a launch writes; None: all."""
-    return owned_rows(kind, case, device) if kind.grouping in ("masked", "ends") else None
+    """The rows of D that a launch writes, [.., 1]; None: all."""
+    if kind.grouping not in ("masked", "ends"):
+        return None
+    return owned_rows(kind, case, device).unsqueeze(-1)
 
 
 def expected(

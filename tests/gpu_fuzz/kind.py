@@ -14,11 +14,13 @@ class Kind:
 
     a, b, out: names of torch's dtypes. scales: "" (none), "number", "tensor" or "vector" (of the whole sum),
     "block" (of 1 x 128 of A, 128 x 128 of B) or "rows" (of 1 x 128 of both). packing: of groups along K.
-    weights: what B is packed from, weights of 4 bits. given: further arguments.
+    weights: what B is packed from, weights of 4 bits. scored: heads of a query whose scores are summed, in windows (0: none are);
+    page: keys of a page (0: they lie in a row); compact: D's rows begin with their windows. config: None: chosen. given: further
+    arguments.
     """
 
     function: str
-    config: Config
+    config: Config | None
     a: str = "bfloat16"
     b: str = ""
     out: str = "bfloat16"
@@ -28,6 +30,9 @@ class Kind:
     accumulate: bool = False
     packing: str = ""
     weights: str = ""
+    scored: int = 0
+    page: int = 0
+    compact: bool = False
     given: tuple[tuple[str, object], ...] = ()
 
     @property

@@ -26,6 +26,7 @@ from .kind import (
     WAVES,
     Kind,
 )
+from .score_kinds import SCORES
 
 DENSE = Kind(function="gemm", config=PLAIN)
 INT8 = Kind(function="int8_gemm", config=PLAIN, a=S8, out=S32)
@@ -153,20 +154,21 @@ CODED = {
     ),
     "mxfp4 wide": replace(MXFP4, config=replace(DECODED, block_m=192, stages=2)),
 }
+BYTES = replace(DECODED, block_k_bytes=128)
 OF_FP8 = replace(
     INT4,
     function="w4a8_gemm",
     a=E4M3,
     weights="e2m1_32_e8m0",
-    config=replace(DECODED, block_k_bytes=128),
+    config=BYTES,
 )
 CODED |= {
     "mxfp4 by fp8": OF_FP8,
-    "mxfp4 by fp8, split 2": replace(OF_FP8, out=F32, config=replace(OF_FP8.config, split_k=2)),
+    "mxfp4 by fp8, split 2": replace(OF_FP8, out=F32, config=replace(BYTES, split_k=2)),
     "nvfp4": replace(INT4, weights="e2m1_16_e4m3", config=replace(DECODED, block_m=32)),
     "mxfp4 by fp16": replace(MXFP4, a=F16, out=F16, weights="e2m1_32_e8m0_f16"),
     "nvfp4 by fp16": replace(INT4, a=F16, out=F32, weights="e2m1_16_e4m3_f16"),
-    "mxfp4 by fp8, wide": replace(OF_FP8, config=replace(OF_FP8.config, block_m=192, in_flight=0)),
+    "mxfp4 by fp8, wide": replace(OF_FP8, config=replace(BYTES, block_m=192, in_flight=0)),
 }
 CODED_GROUPED = {
     "mxfp4 by fp8, ends": replace(OF_FP8, function="w4a8_grouped_gemm", grouping="ends"),
@@ -238,7 +240,17 @@ INDEXED = {
         BLOCK_BY_INDEX, config=Config(block_n=256, parts=2, stages=3, unroll=2, pdl=True)
     ),
 }
-KINDS = {**SINGLE, **GROUPED, **CODED, **CODED_GROUPED, **GAPS, **SUMMED, **SQUARES, **INDEXED}
+KINDS = {
+    **SINGLE,
+    **GROUPED,
+    **CODED,
+    **CODED_GROUPED,
+    **GAPS,
+    **SUMMED,
+    **SQUARES,
+    **INDEXED,
+    **SCORES,
+}
 
 _TILES = tuple(
     Config(block_m=m, block_n=n, consumers=c, stages=s, multicast=shared)

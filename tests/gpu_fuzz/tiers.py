@@ -12,6 +12,7 @@ from .concurrent import bound, chain, graph, repeats, same_bits, streams, thread
 from .exact import Flags, exact
 from .kinds import CODED_GROUPED, GROUPED, KINDS, SAME_BITS
 from .refused import refused
+from .score_kinds import PAGED
 from .special import TABLE, special
 
 Run = Callable[[Any, int, int, Flags], int]  # machine, index, seed of the case, flags: launches
@@ -19,9 +20,10 @@ Run = Callable[[Any, int, int, Flags], int]  # machine, index, seed of the case,
 SHAPES_AGREED = 50  # of each problem, for all of its configs
 LAUNCHES = 1000  # that are compared with the first, on each stream
 NAMES = tuple(KINDS)
-GROUP_NAMES = (*GROUPED, *CODED_GROUPED)
+GROUP_NAMES = (*GROUPED, *CODED_GROUPED, *PAGED)
 COUNTED = ("bf16 swapped", "int8", "fp8 vector", "block", "block split 4", "wgrad added", "bf16 early",
-           "bf16 masked", "block rows", "fp8 ends", "int8 batched", "bf16 along k", "fp8 along k, flat", "int4", "mxfp4 masked", "int4 ends, zeros")  # fmt: skip
+           "bf16 masked", "block rows", "fp8 ends", "int8 batched", "bf16 along k", "fp8 along k, flat", "int4", "mxfp4 masked", "int4 ends, zeros",
+           "scores", "scores in turns", "scores in pages", "scores in pages early")  # fmt: skip
 CORNERS: tuple[tuple[int, ...], ...] = (
     (0,), (1,), (0, 0, 0), (1, 0, 0), (0, 0, 1), (257,), (0, 300, 0), (128,) * 3, (1,) * 9,
     (129, 384, 128), (64, 0, 129, 1), (130,) * 5, (7,) * 300, tuple(i % 5 // 4 * 40 for i in range(200)),

@@ -15,11 +15,12 @@ from gemmgen.ir.squares import PIECE
 
 from .cases import Case, up
 from .coded import packed
-from .drawn import Drawn
+from .drawn import Call, Drawn
 from .expected import BLOCK, ends_of, expected, group_spans, owned_rows, row_groups, written_rows
 from .images import Output, lose, output
 from .kind import Kind, dtype_name
 from .kinds import KINDS
+from .scores import scores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,36 +63,47 @@ def build(
     sizes = case.sizes if not case.turn % 2 else case.sizes[::-1]
     n = up(case.n, PIECE) + 1 if kind.squares else up(case.n, kind.heads.side)
     case = replace(case, sizes=sizes, n=n)
+    call = (scores if kind.scored else _product)(d, kind, case)
+    named = call.named | dict(kind.given) | {"config": config or kind.config}
+    named |= _options(kind, named)
+    out = _output(d, kind, call.exact, call.written)
+    return Trial(
+        case=case,
+        kind=kind,
+        positional=call.positional,
+        named=named,
+        out=out,
+        held=tuple(d.held),
+        launches=case.m > 0 and (kind.grouping == "none" or len(sizes) > 0),
+    )
+
+
+def _product(d: Drawn, kind: Kind, case: Case) -> Call:
+    sizes, n = case.sizes, case.n
     rows = (len(sizes),) if kind.grouping in ("batched", "masked", "summed") else ()
     columns = (len(sizes),) if kind.grouping not in ("none", "k") else ()
     wide = kind.out == "int32"
-    a = change("a", d.operand((*rows, case.m, case.k), kind.a, wide))
-    placed, taken = (a, None) if not kind.top else _taken(kind, case, a, source)
-    b = change("b", d.operand((*columns, n * (1 + kind.squares), case.k), kind.b_dtype, wide))
+    a = d.change("a", d.operand((*rows, case.m, case.k), kind.a, wide))
+    placed, taken = (a, None) if not kind.top else _taken(kind, case, a, d.source)
+    b = d.change("b", d.operand((*columns, n * (1 + kind.squares), case.k), kind.b_dtype, wide))
     if kind.squares:
         b[..., 2 * n - 2 :, :] = 0
     scales, named = _scales(d, kind, a, b)
     stored = b
     if kind.weights:
-        b, stored = packed(kind, b, case.seed * 16 + case.turn, normal=normal)
+        b, stored = packed(kind, b, case.seed * 16 + case.turn, normal=d.normal)
         named |= {"weights": kind.weights, "columns": case.n}
     operands = _placed(d, kind, case, (placed, stored))
     positional = _positional(kind, operands, scales)
     positional, tables = _tables(d, kind, case, positional)
     if taken is not None:
         tables |= {"rows": d.dense(taken, torch.int32)}
-    named |= tables | dict(kind.given) | {"config": config or kind.config}
-    named |= _options(kind, named)
-    exact = expected(kind, case, (a, b), scales, named)
-    out = _output(d, kind, exact, written_rows(kind, case, device))
-    return Trial(
-        case=case,
-        kind=kind,
+    named |= tables
+    return Call(
         positional=positional,
         named=named,
-        out=out,
-        held=tuple(d.held),
-        launches=case.m > 0 and (kind.grouping == "none" or len(sizes) > 0),
+        exact=expected(kind, case, (a, b), scales, named),
+        written=written_rows(kind, case, d.device),
     )
 
 
@@ -198,7 +210,6 @@ def _options(kind: Kind, named: dict[str, Any]) -> dict[str, Any]:
 
 def _output(d: Drawn, kind: Kind, exact: Any, written: Any) -> Output:
     dtype = getattr(torch, kind.out)
-    written = None if written is None else written.unsqueeze(-1)
     if kind.heads.mid:
         exact, written = _with_gaps(kind.heads, exact)
     start = d.integers(tuple(exact.shape), -8, 8) if kind.accumulate else None

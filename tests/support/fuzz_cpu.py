@@ -21,6 +21,7 @@ from gemmgen.ops import compute as ops_compute
 from gemmgen.ops import depths as ops_depths
 from gemmgen.pipeline import lower
 from gemmgen.runtime import torch_tensors
+from gemmgen.runtime.launch import check_launch
 from gemmgen.runtime.tensor_map import check, describe, lying
 from gemmgen.runtime.torch_tensors import check_tensor
 from gemmgen.target import H200
@@ -42,6 +43,7 @@ class Loaded:
         return 4
 
     def plan(self, shape, matrices, values, stream):
+        check_launch(self.kernel, shape, int(values["groups"]))
         check("d", matrices["d"], self.kernel.buffer("smem_d").dtype.bytes)
         for m in self.kernel.maps:
             describe(self.kernel, m, matrices[m.tensor])

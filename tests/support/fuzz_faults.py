@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import sys
 import time
+from types import SimpleNamespace
 from unittest import mock
 
 import torch
 from fuzz_cpu import Cpu
 from fuzz_reference import memory, view
 
+from gemmgen.ir.argument_names import parameter
+from gemmgen.ir.pages import COUNT, PAGES, PITCH
+from gemmgen.ir.row_sums import fold_rows, windows
 from gemmgen.runtime import tensor_map
 from gemmgen.runtime.torch_tensors import torch_dtype
 
@@ -150,4 +154,87 @@ class Thrower(Cpu):
     def execute(self, p, plan):
         if plan.shape[2] == 131071:
             raise RuntimeError("an illegal memory access was encountered")
+        super().execute(p, plan)
+
+
+def retold(plan, name, sides, change):
+    """`plan` with another table in place of the one of int32 that its value `name` points to: what `change` makes of a copy."""
+    values = {**plan.values}
+    steps = (values.get(PITCH, 1), 1)[-len(sides) :]
+    table = memory(values[name], torch.int32, sides, steps).clone().contiguous()
+    change(table)
+    values |= {name: table.data_ptr()} | ({PITCH: sides[1]} if name == PAGES else {})
+    return SimpleNamespace(**{**vars(plan), "values": values, "kept": (plan, table)})
+
+
+class OtherWindows(Cpu):
+    """The windows of queries are not theirs."""
+
+    def execute(self, p, plan):
+        for x in windows(p.epilogue):
+            rows = plan.values["groups"] * plan.shape[0] // fold_rows(p.epilogue)
+            plan = retold(plan, parameter(x.name), (rows,), self.change)
+        super().execute(p, plan)
+
+    def change(self, table):
+        """The first query's is the last one's, and that its."""
+        table[[0, -1]] = table[[-1, 0]]
+
+
+class WiderWindow(OtherWindows):
+    """A window ends one key too late."""
+
+    def execute(self, p, plan):
+        self.left = len(windows(p.epilogue))
+        super().execute(p, plan)
+
+    def change(self, table):
+        self.left -= 1
+        table += int(self.left == 0)
+
+
+class OtherPages(Cpu):
+    """The pages of sequences are not theirs."""
+
+    def execute(self, p, plan):
+        if p.paged:
+            self.count, entries = plan.values[COUNT], -(-plan.shape[1] // p.paged)
+            plan = retold(plan, PAGES, (plan.values["groups"], entries), self.change)
+        super().execute(p, plan)
+
+    def change(self, table):
+        """The first is that of the second."""
+        table[:, 0] = table[:, 1]
+
+
+class LostPage(OtherPages):
+    """The keys of a page are 0."""
+
+    def change(self, table):
+        table[:, 0] = -1
+
+
+class AnyPage(OtherPages):
+    """A number that is no page's is read as if it were the last one's."""
+
+    def change(self, table):
+        table[(table < 0) | (table >= self.count)] = self.count - 1
+
+
+class Uncleaned(Cpu):
+    """What no window reaches is left as it was."""
+
+    def execute(self, p, plan):
+        d = view(p, "d", plan.matrices["d"])
+        before = d.clone()
+        super().execute(p, plan)
+        d.copy_(torch.where(d == -torch.inf, before, d))
+
+
+class Cleaned(Cpu):
+    """What lies behind windows is minus infinity too."""
+
+    def execute(self, p, plan):
+        if p.compact:
+            view(p, "d", plan.matrices["d"]).fill_(-torch.inf)
         super().execute(p, plan)

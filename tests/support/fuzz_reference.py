@@ -6,11 +6,14 @@ import ctypes
 
 import torch
 
+from gemmgen.epilogues import mqa_logits
 from gemmgen.formats import Packed, multiplied, named, unpack
-from gemmgen.ir.argument_names import parameter
+from gemmgen.ir.argument_names import group_stride, parameter
 from gemmgen.ir.dtypes import DTYPES
 from gemmgen.ir.expr import DeviceScalar, PerColumn, PerRow, Scalar, arguments
 from gemmgen.ir.groupings import GROUPINGS, Layout, depths, segments
+from gemmgen.ir.pages import COUNT, PAGES, PITCH
+from gemmgen.ir.row_sums import ROOM, fold_rows, windows
 from gemmgen.runtime.torch_tensors import torch_dtype
 
 
@@ -26,6 +29,9 @@ def memory(address, dtype, shape, strides):
 
 def execute(p, plan):
     """D as the kernel leaves it."""
+    if windows(p.epilogue):
+        scores(p, plan)
+        return
     g, values = GROUPINGS[p.grouping], plan.values
     m, n, k = plan.shape
     count = values["groups"]
@@ -61,6 +67,54 @@ def execute(p, plan):
             here = out[..., columns.start : columns.stop]
             here.copy_(acc[..., first : first + len(columns)].to(d.dtype))
             first += len(columns)
+
+
+def scores(p, plan):
+    """An indexer's, of which D has one for several of A's rows, minus infinity outside of a row's window."""
+    (m, n, _), values, heads = plan.shape, plan.values, fold_rows(p.epilogue)
+    assert p.epilogue == mqa_logits(heads, from_first=bool(p.paged))
+    count, rows, columns = values["groups"], m // heads, torch.arange(n)
+    a, b = (view(p, s, plan.matrices[s]) for s in "ab")
+    weights = memory(values[parameter("weights")], torch.float32, (count, m), (m, 1))
+    *firsts, ends = (
+        memory(values[parameter(x.name)], torch.int32, (count, rows, 1), (rows, 1, 1))
+        for x in windows(p.epilogue)
+    )
+    steps = (values["d_stride_g"], values["d_stride"], 1)
+    d = memory(
+        values["d"], torch_dtype(p.d), (count, rows, values[ROOM] if p.compact else n), steps
+    )
+    for group in range(count):
+        keys, scale = by_page(p, b, values, group, n) if p.paged else in_a_row(b, values, n)
+        terms = (a[group].double() @ keys.double().mT).relu() * weights[group, :, None]
+        sums = terms.view(rows, heads, n).sum(1) * scale
+        seen = columns < ends[group]
+        if firsts:
+            seen = seen & (columns >= firsts[0][group])
+        if p.compact:
+            at = firsts[0][group] + torch.arange(values[ROOM])
+            there, at = (at < ends[group]) & (at < n), at.clamp(max=n - 1)
+            d[group] = torch.where(there, sums.gather(1, at).float().to(d.dtype), d[group])
+        else:
+            d[group] = torch.where(seen, sums, -torch.inf).float().to(d.dtype)
+
+
+def in_a_row(b, values, n):
+    """Keys and their scales."""
+    return b[0], memory(values[parameter("column_scale")], torch.float32, (n,), (1,))
+
+
+def by_page(p, b, values, group, n):
+    """The same of a group's pages; zeros of what is none."""
+    at, count = values[PAGES] + 4 * group * values[PITCH], values[COUNT]
+    numbers = memory(at, torch.int32, (-(-n // p.paged),), (1,)).long()
+    there = (numbers >= 0) & (numbers < count)
+    steps = (values[group_stride("column_scale")], 1)
+    scale = memory(values[parameter("column_scale")], torch.float32, (count, p.paged), steps)
+    mine = torch.where(there, numbers, 0)
+    keys, scale = b[mine].float(), scale[mine]
+    keys[~there], scale[~there] = 0, 0
+    return keys.flatten(0, 1)[:n], scale.flatten()[:n]
 
 
 def taken(a, values, m):
