@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from ..ir import nodes as ir
 from ..ir.blocks import BLOCKS, is_if
@@ -11,7 +12,7 @@ from ..ir.rewrite import walk
 from ..ir.stmts import releases
 from .finding import Finding
 from .overlaps import overlaps
-from .properties import NAMED_BARRIER, RACE, REGISTERS
+from .properties import NAMED_BARRIER, PARITY, RACE, REGISTERS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +64,7 @@ def fixed(kernel: ir.Kernel) -> Iterator[Finding]:
     for body in (kernel.prologue, *(r.body for r in kernel.roles)):
         yield from _collectives(body, False)
     yield from _moves(kernel)
+    yield from _turns(kernel)
 
 
 def _collectives(body: tuple[ir.Stmt, ...], single: bool) -> Iterator[Finding]:
@@ -95,6 +97,23 @@ def _may_be_alone(stmt: ir.Stmt) -> bool:
 def _named(stmt: ir.Stmt) -> str:
     of = "when" if isinstance(stmt, ir.If) else stmt.spelled_by
     return f"{type(stmt).__name__} {getattr(stmt, of)}" if of else type(stmt).__name__
+
+
+def _turns(kernel: ir.Kernel) -> Iterator[Finding]:
+    """A lane that passes its warp's turn knows that the others have seen it: by products, which they make together, or where a tile may have
+    none by a meeting. Else its warpgroup's next turn may come before they look at this one, and they wait for ever."""
+    if not (kernel.scheduler.bounds or kernel.groups.depths):
+        return
+    blocks = (s for role in kernel.roles for s in walk(role.body) if isinstance(s, BLOCKS))
+    for body in (*(r.body for r in kernel.roles), *(s.body for s in blocks)):
+        for before, s in pairwise((None, *body)):
+            if isinstance(s, ir.Arrive) and s.to == "next" and not _meet(before):
+                text = "a turn is passed where a tile may have no products, and lanes of the warp have not met"
+                yield Finding(property=PARITY, message=text)
+
+
+def _meet(s: ir.Stmt | None) -> bool:
+    return isinstance(s, ir.Sync) and s.of == "warp"
 
 
 # ---- P12 ----------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from ..ir.nodes import (
     Zero,
 )
 from ..ir.rewrite import map_body, map_role
-from ..ir.syncs import is_fence
+from ..ir.syncs import Sync, is_fence
 from ..target import Target
 
 PING_PONG = Rule(
@@ -39,7 +39,8 @@ BARRIER, TURN = "turns", "turn"
 def take_turns(kernel: Kernel, target: Target, ping_pong: bool) -> Kernel:
     """With `ping_pong`, give each consumer warpgroup a tile in its turn, which it multiplies once the one before has seen all
     of its K blocks. Sets ForTiles.of; inserts a Wait for its turn, an Arrive at the next one's, what counts turns, and a barrier
-    for each warpgroup."""
+    for each warpgroup. Products bring a warp's lanes together behind their Wait; where a tile may have no K blocks they meet before the Arrive, or one
+    lane could pass its turn, and take its next, before another has seen this one."""
     if not ping_pong:
         return kernel
     turns = kernel.consumer.turns
@@ -49,7 +50,8 @@ def take_turns(kernel: Kernel, target: Target, ping_pong: bool) -> Kernel:
     prologue = map_body(kernel.prologue, lambda s: (init, s) if is_fence(s, "barriers") else s)
     barriers = (*kernel.barriers, Barrier(name=BARRIER, stages=turns, per="turn"))
     kernel = replace(kernel, prologue=prologue, barriers=barriers)
-    return map_role(kernel, "consumer", _in_turns)
+    empty = bool(kernel.scheduler.bounds or kernel.groups.depths)
+    return map_role(kernel, "consumer", lambda r: _in_turns(r, empty))
 
 
 def alone(kernel: Kernel, split_k: int) -> dict[str, object]:
@@ -57,9 +59,11 @@ def alone(kernel: Kernel, split_k: int) -> dict[str, object]:
     return {"ping_pong": True, "consumers": kernel.consumer.count, "split_k": split_k}
 
 
-def _in_turns(role: Role) -> Role:
+def _in_turns(role: Role, empty: bool) -> Role:
+    """empty: whether a tile may have no K blocks."""
     wait = Wait(barrier=BARRIER, per="turn", turn=TURN)
-    passed = (Arrive(barrier=BARRIER, to="next"), NextTurn(turn=TURN))
+    met = (Sync(of="warp"),) * empty
+    passed = (*met, Arrive(barrier=BARRIER, to="next"), NextTurn(turn=TURN))
 
     def visit(s: Stmt) -> Stmt:
         match s:

@@ -14,12 +14,9 @@ from gpu_fuzz.trial import build  # noqa: E402
 from test_fuzz import machine_fixture  # noqa: E402, F401
 
 from gemmgen import ops  # noqa: E402
-from gemmgen.emulator import EmulatorError  # noqa: E402
 from gemmgen.ops import building  # noqa: E402
 
 DRAWN, MOST = 100, 1 << 14  # cases, and elements of D in one
-# Found here: where tiles have no K blocks, one lane can take its warpgroup's next turn before the others have seen this one.
-APART = pytest.mark.xfail(raises=EmulatorError, strict=True, reason="lanes miss a turn")
 
 
 def found(machine, name, shape, sizes):
@@ -111,10 +108,7 @@ def test_pages_of_all_kinds_are_drawn():
 
 
 @pytest.mark.nvrtc
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(x, marks=APART if x == "scores in pages in turns" else ()) for x in SCORES],
-)
+@pytest.mark.parametrize("name", SCORES)
 def test_kernels_leave_what_is_wanted(name, monkeypatch):
     """In the whole of what surrounds D, and nothing in what they read."""
     pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)

@@ -18,7 +18,7 @@ from gemmgen.check.unroll import unroller
 from gemmgen.config import Config
 from gemmgen.families import build
 from gemmgen.ir import nodes as ir
-from gemmgen.ir.rewrite import statements, walk
+from gemmgen.ir.rewrite import map_stmts, statements, walk
 from gemmgen.passes.join_parts import join_parts
 from gemmgen.passes.take_turns import take_turns
 from gemmgen.pipeline import lower
@@ -138,14 +138,28 @@ def test_what_the_pass_does(name):
         ir.NextTurn(turn=turn.name),
     )
     passes = ir.Arrive(barrier=barrier.name, to="next")
-    at = [i for i, s in enumerate(tiles.body) if s in (*of_turns, passes)]
+    meets = ir.Sync(of="warp")
+    empty = bool(before.scheduler.bounds or before.groups.depths)
+    at = [i for i, s in enumerate(tiles.body) if s in (*of_turns, passes, meets)]
     first = at[0]
-    assert at == [first, first + 2, first + 3], "around one statement: what has the K loops"
+    behind = [first + 2 + i for i in range(2 + empty)]
+    assert at == [first, *behind], "around one statement: what has the K loops"
+    assert (tiles.body[behind[0]] == meets) == empty, "where no products bring lanes together"
     assert any(isinstance(s, ir.ForK) for s in walk(tiles.body[first + 1 : first + 2]))
     others = [s for i, s in enumerate(tiles.body) if i not in at]
     assert others == [*old.body]
     assert not any(isinstance(s, ir.ForK) for i, s in enumerate(tiles.body) if i != first + 1)
     assert after.roles[1:] == before.roles[1:], "the producer loads all tiles"
+
+
+@pytest.mark.parametrize("name", ["fp8-rows-ping-pong", "fp8-1d1d-ping-pong-k_flat"])
+def test_lanes_that_do_not_meet_are_found(name):
+    """Where a tile has no products one may pass its warp's turn before another has seen it."""
+    kernel = lower(*VARIETY[name])
+    assert check(kernel).certificate
+    wrong = map_stmts(kernel, lambda s: () if s == ir.Sync(of="warp") else s)
+    with pytest.raises(ProtocolViolation, match="lanes of the warp have not met"):
+        check(wrong)
 
 
 @pytest.mark.parametrize("name", SHARED)

@@ -1,4 +1,4 @@
-"""Rows 121 and 122: rows of D that begin with their windows, and pages of 32 rows."""
+"""Rows 121 to 123: rows of D that begin with their windows, pages of 32 rows, and turns where tiles have no products."""
 
 from __future__ import annotations
 
@@ -49,4 +49,6 @@ ROWS = (
     row("122c", SMALL_PAGES, "the first page of the tile for all", "E", text=edit((PAGE_32, PAGE_32.replace(" + i", "")))),
     row("122d", SMALL_PAGES, "scales of pages of 64", "E", text=edit(("numbers + column / 32", "numbers + column / 64"))),
     row("122e", SMALL_PAGES, "a scale's place in a page of 64", "E", text=edit(("* pitch + column % 32", "* pitch + column % 64"))),
+    row("123", "fp8-rows-ping-pong", "lanes do not meet before their warp passes its turn", "P",
+        ir=visit(ir.Sync, lambda s: () if s.of == "warp" else s)),
 )  # fmt: skip
