@@ -137,10 +137,10 @@ def _chunks(x: Weights) -> Iterator[Weights]:
 
 
 def _factors(parts: list[formats.Packed], shape: tuple[int, ...]) -> Any:
-    """Of each row; None where all are 1."""
+    """Of each row; None where the form of the blocks has none."""
     bases = [x.bases for x in parts if x.bases is not None]
     if bases:
         found = np.ldexp(np.float32(1), np.concatenate(bases))
         return torch().from_numpy(found).view(shape)
-    factor = parts[0].factor
-    return None if factor == 1 else torch().full(shape, factor)
+    first = parts[0]
+    return torch().full(shape, first.factor) if first.format.tensor_scaled else None

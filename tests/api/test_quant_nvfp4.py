@@ -86,6 +86,18 @@ def test_numbers_times_their_factor_are_the_weights():
         quant.pack(weights, torch.float8_e4m3fn)
 
 
+@pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float16), ids=str)
+def test_factors_of_one_are_kept(dtype):
+    """A layer holds factors of a form that has some, whatever they are: here the tensor's scale is 1 / 128."""
+    weights = quant.of(torch.full((70, 64), 21.0), formats.NVFP4)
+    packed = quant.pack(weights, dtype)
+    assert weights.tensor_scale == 2**-7 and packed.factors.tolist() == [1.0] * 70
+    layer = nn.Linear4bit.from_packed(packed)
+    empty = nn.Linear4bit(64, 70, bias=False, weights=packed.weights)
+    empty.load_state_dict(layer.state_dict())
+    assert torch.equal(empty.factors, layer.factors)
+
+
 @pytest.mark.parametrize("how", ({}, {"epilogue": "bias_silu"}), ids=str)
 def test_a_product_is_that_of_the_weights(how, monkeypatch):
     pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
