@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import keyword
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..errors import UnsupportedProblem
+from ..errors import ArgumentError, UnsupportedProblem
 from ..ir.argument_names import parameter, row_stride
 from ..ir.dtypes import BF16, E4M3, E5M2, F16, F32, S8, S32, DType
 from ..ir.expr import Argument, DeviceScalar, PerElement, PerRow, Scalar, arguments
@@ -23,6 +24,79 @@ TYPES = {
     S8: ("S8", "int8"),
     S32: ("S32", "int32"),
 }
+CPP = (  # C++17's words of lower case, that C does not have for a function's name either
+    *(
+        "alignas",
+        "alignof",
+        "and",
+        "asm",
+        "auto",
+        "bool",
+        "case",
+        "catch",
+        "char",
+        "class",
+        "const",
+        "constexpr",
+        "default",
+    ),
+    *(
+        "delete",
+        "do",
+        "double",
+        "enum",
+        "explicit",
+        "export",
+        "extern",
+        "false",
+        "float",
+        "friend",
+        "goto",
+        "inline",
+        "int",
+    ),
+    *(
+        "long",
+        "mutable",
+        "namespace",
+        "new",
+        "noexcept",
+        "nullptr",
+        "operator",
+        "private",
+        "protected",
+        "public",
+        "register",
+    ),
+    *(
+        "short",
+        "signed",
+        "sizeof",
+        "static",
+        "struct",
+        "switch",
+        "template",
+        "this",
+        "throw",
+        "true",
+        "typedef",
+        "typeid",
+    ),
+    *(
+        "typename",
+        "union",
+        "unsigned",
+        "using",
+        "virtual",
+        "void",
+        "volatile",
+        "bitand",
+        "bitor",
+        "compl",
+        "xor",
+        "main",
+    ),
+)
 DENSE = {  # by vector of scales: its sides, and by member how far they lie apart in a dense array
     "scale_a": (("m", BLOCKS_K), {"scale_a_stride_m": BLOCKS_K, "scale_a_stride_k": "1"}),
     "scale_b": ((BLOCKS_N, BLOCKS_K), {"scale_b_stride_n": BLOCKS_K, "scale_b_stride_k": "1"}),
@@ -75,8 +149,21 @@ class Target:
         return {s: found[s] for s in "mnk"}
 
 
-def check_target(p: Problem) -> None:
-    """Raise UnsupportedProblem for several GEMMs in a launch, and for a D that is added to, which JAX's arrays are not."""
+# What the generated files call otherwise.
+TAKEN = (
+    *("load", "jax", "jnp", "np", "ctypes"),
+    *("launch", "check", "address", "packs", "ffi", "xla", "args", "stream", "device"),
+    *("m", "n", "k", "a", "b", "d", "e", "scale_a", "scale_b", "scale_d", "x", "found", "sides"),
+)
+
+
+def check_target(p: Problem, prefix: str) -> None:
+    """Raise ArgumentError for a prefix that means something else in Python or in C++, and UnsupportedProblem for several GEMMs in a launch, and for a D that is
+    added to, which JAX's arrays are not."""
+    own = {parameter(x.name) for x in arguments(p.epilogue)}
+    if prefix in {*TAKEN, *CPP, *own} or keyword.iskeyword(prefix):
+        allowed = "must be another name: the files for JAX have this one for something else"
+        raise ArgumentError("prefix", prefix, allowed)
     for name, value, plain in (
         ("grouping", p.grouping, "none"),
         ("accumulate", p.accumulate, False),
@@ -86,9 +173,9 @@ def check_target(p: Problem) -> None:
             raise UnsupportedProblem(said)
 
 
-def target(p: Problem, face: Interface) -> Target:
-    """Raises UnsupportedProblem as `check_target`."""
-    check_target(p)
+def target(p: Problem, prefix: str, face: Interface) -> Target:
+    """Raises as `check_target`."""
+    check_target(p, prefix)
     tensors = {t.name: t for t in face.tensors}
     outputs = [t for t in face.outputs if t.name not in tensors]
     return Target(

@@ -28,7 +28,7 @@ from packs import (  # noqa: F401
 
 from gemmgen.config import Config
 from gemmgen.epilogues import EPILOGUES
-from gemmgen.errors import UnsupportedProblem
+from gemmgen.errors import ArgumentError, UnsupportedProblem
 from gemmgen.ir.dtypes import E4M3, F32, S8, S32
 from gemmgen.ir.expr import ACC, DeviceScalar, PerColumn, PerRow
 from gemmgen.pack import files
@@ -60,7 +60,7 @@ PREFIX = "gemmgen_x"
 def found_in(name):
     p, config = CASES[name]
     found = made(p, {(128, SIDES["n"], SIDES["k"]): config})
-    return found, target(p, found.interface)
+    return found, target(p, found.prefix, found.interface)
 
 
 def sizes(x, sides=SIDES):
@@ -108,6 +108,13 @@ def test_what_is_no_target_is_refused_by_name(p, compiles_nothing):
     found = made(p, {shape: Config()})
     name = "accumulate=True" if p.accumulate else f"grouping={p.grouping}"
     with pytest.raises(UnsupportedProblem, match=f"a target for JAX cannot be of {name}"):
+        files(found, jax=True)
+
+
+@pytest.mark.parametrize("prefix", ["load", "np", "launch", "m", "in", "class", "namespace"])
+def test_names_that_mean_something_else_are_refused(prefix, compiles_nothing):
+    found = made(DENSE, prefix=prefix)
+    with pytest.raises(ArgumentError, match=f"prefix='{prefix}': must be another name"):
         files(found, jax=True)
 
 
