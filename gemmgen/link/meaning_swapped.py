@@ -72,8 +72,8 @@ def store_window(k: ir.Kernel, s: ir.StoreValues) -> str:
     """The same of what lies in the row's window: `at` columns from its first one, for which D has room."""
     column = f"(tile.d_col + ({s.wave * k.consumers} + warpgroup) * 64 + warp * 16 + i % 2 * 8 + lane / 4)"
     row, (first, end) = "(tile.d_row + i / 2)", window(k, s)
-    at = f"({column} - {first})"
-    reached = f"{column} < min({end}, shape_n) && {at} >= 0 && {at} < d_room"
+    at = f"(uint32_t({column}) - uint32_t({first}))"  # of any two integers
+    reached = f"{column} < min({end}, shape_n) && {column} >= {first} && {at} < uint32_t(d_room)"
     mine = f"lane % 4 == i % 4 && {row} < {end_of_rows(k)} && {reached}"
     store = f"if ({mine}) {_element(k, s.tensor, row, at)} = {_number(k, 'value(i)')};"
     return (

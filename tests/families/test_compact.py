@@ -76,6 +76,7 @@ WINDOWS = {
     "one column each": [(0, 1), (127, 128), (128, 129), (255, 256), (299, 300)],
     "across tiles": [(100, 140), (127, 257), (0, 300), (255, 257), (1, 299)],
     "one row of a tile only": [(0, 0), (130, 135), (0, 0), (0, 0), (256, 300)],
+    "before the first key": [(-1, 3), (-(2**31), 300), (-5, 0), (-(2**31), -(2**31)), (0, 1)],
     "past the keys": [(0, 2**31 - 1), (299, 1000), (300, 301), (2**31 - 1, 2**31 - 1), (0, 1)],
 }
 
@@ -100,15 +101,15 @@ def test_scores_are_those_of_whole_rows(name):
     assert all(np.array_equal(x, whole) for x in found)
 
 
-STORE = "const int at = col - window_first_held[i / 2];"
-IN = "col < min(window_end_held[i / 2], shape_n) && at >= 0 && at < d_room"
+STORE = "const uint32_t at = uint32_t(col) - uint32_t(window_first_held[i / 2]);"
+IN = "col < min(window_end_held[i / 2], shape_n) && col >= window_first_held[i / 2] && at < uint32_t(d_room)"
 CHANGES = [
-    (STORE, "const int at = col;"),
-    (STORE, "const int at = col - window_first_held[i / 2] + 1;"),
-    (STORE, "const int at = col - window_first_held[0];"),
-    (IN, IN.replace(" && at >= 0", "")),
+    (STORE, "const uint32_t at = col;"),
+    (STORE, STORE.replace(";", " + 1;")),
+    (STORE, STORE.replace("i / 2", "0")),
+    (IN, IN.replace(" && col >= window_first_held[i / 2] && at < uint32_t(d_room)", "")),
     (IN, IN.replace("col < min(window_end_held[i / 2], shape_n) && ", "")),
-    (IN, IN.replace("at >= 0", "at > 0")),
+    (IN, IN.replace("col >= window", "col > window")),
     (IN, IN.replace(", shape_n)", ", shape_n - 1)")),
 ]
 
@@ -125,7 +126,9 @@ def test_the_emulator_finds_a_changed_store(change):
 
 
 @pytest.mark.parametrize(
-    ("old", "new"), [*CHANGES, (IN, IN.replace(" && at < d_room", ""))], ids=lambda x: x[:60]
+    ("old", "new"),
+    [*CHANGES, (IN, IN.replace(" && at < uint32_t(d_room)", ""))],
+    ids=lambda x: x[:60],
 )
 def test_the_link_finds_a_changed_store(old, new):
     check_found(emitted(COMPACT, SMALL), old, new)
