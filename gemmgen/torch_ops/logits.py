@@ -79,5 +79,6 @@ def _fake(
     check("window_first", first, S32, (queries,))
     check("window_end", end, S32, (queries,))
     if columns is not None:
-        require(columns >= 1, "columns", columns, f"must be an integer from 1 to {MOST_SIDE}")
+        for holds in (columns >= 1, columns <= MOST_SIDE):
+            require(holds, "columns", columns, f"must be an integer from 1 to {MOST_SIDE}")
     return empty((queries, keys if columns is None else columns), dtype, q.device)
