@@ -103,8 +103,8 @@ SIGNATURES = {
 OF_OTHERS = (
     *((x, "m_indices", "grouped_layout") for x in SIGNATURES if re.match("m_.*contiguous", x)),
     *((x, "ks", "ks_cpu") for x in SIGNATURES if "k_grouped" in x),
-    ("fp8_mqa_logits", "ks", "cu_seq_len_k_start"),
-    ("fp8_mqa_logits", "ke", "cu_seq_len_k_end"),
+    *((x, "ks", "cu_seq_len_k_start") for x in ("fp8_mqa_logits", "fp8_fp4_mqa_logits")),
+    *((x, "ke", "cu_seq_len_k_end") for x in ("fp8_mqa_logits", "fp8_fp4_mqa_logits")),
     ("set_mk_alignment_for_contiguous_layout", "value", "new_value"),
     ("set_block_size_multiple_of", "value", "new_value"),
 )

@@ -51,6 +51,7 @@ def fp8_mqa_logits(
     return _logits(q, kv, weights, bounds, _longest(clean_logits, max_seqlen_k), "f32")
 
 
+@renamed(ks="cu_seq_len_k_start", ke="cu_seq_len_k_end")
 def fp8_fp4_mqa_logits(
     q: tuple[Any, Any],
     kv: Pair,
