@@ -1,4 +1,4 @@
-"""How codes of 4 bits become numbers, in C: see gemmgen.ir.packed."""
+"""How codes of 4 bits become numbers, in C: see gemmgen.ir.codings."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Experts4bit(Coded):
 
     hidden, intermediate: features, multiples of the columns that share a scale. weights: their name, as of `Linear4bit`. order: of the rows of gate_up: "alternating" between gate and up, as gpt-oss has
     them, or "halves", gate's before up's. activation: "swiglu", "geglu", "geglu_tanh", "reglu", or "swiglu_clamped", gpt-oss's (`gemmgen.epilogues.swiglu_clamped`, limit 7, alpha 1.702). bias: whether both projections add one,
-    in epilogues. Buffers: uint8 blocks `gate_up` of [experts, 2 * intermediate, hidden] and `down` of [experts, hidden, intermediate]; of NVFP4 their rows' factors, float32 `gate_up_factors` and `down_factors`; float32 `gate_up_bias` [experts, 2 * intermediate] and `down_bias`
+    in epilogues. Buffers: uint8 blocks `gate_up` of [experts, 2 * intermediate, hidden] and `down` of [experts, hidden, intermediate]; of NVFP4, and of MXFP4 for float16, their rows' factors, float32 `gate_up_factors` and `down_factors`; float32 `gate_up_bias` [experts, 2 * intermediate] and `down_bias`
     [experts, hidden]. For inference, as `Linear4bit`, whose words on dtypes and a `state_dict` of its own hold here. Raises ArgumentError.
 
     Of alternating rows the activation is the first GEMM's epilogue, in FP32, rounded once. Of halves, which a GEMM's epilogue does not pair, what gate and up give is rounded to the dtype, and the activation is torch's, in FP32, rounded once, over as many rows as any choice may need: slower, so `from_quantised` makes alternating rows of them.

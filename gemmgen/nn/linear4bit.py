@@ -20,7 +20,7 @@ class Linear4bit(Coded):
 
     weights: their name, as `gemmgen.quant.Packed.weights`: "int4_128_bf16", "int4_64_f16_zeros", "e2m1_32_e8m0", "e2m1_16_e4m3_f16" and others; it says the dtype of
     activations, bfloat16 where MXFP4 and NVFP4 are said without one. in_features: a multiple of the columns that share a scale; out_features: any. x: that dtype, [..., in_features], any number of rows; y: the same dtype, [..., out_features].
-    Buffers: `blocks`, uint8, as `gemmgen.quant.pack` lays them out, `factors`, float32 [out_features], of NVFP4, else None, and `bias`, float32 [out_features] or None. `model.half()` and `model.to(dtype)` move them and change neither: a layer for bfloat16
+    Buffers: `blocks`, uint8, as `gemmgen.quant.pack` lays them out, `factors`, float32 [out_features], of NVFP4 and of MXFP4 for float16, else None, and `bias`, float32 [out_features] or None. `model.half()` and `model.to(dtype)` move them and change neither: a layer for bfloat16
     stays one, and refuses other x; for float16 weights are packed again (`gemmgen.quant.Quantised.rescaled`). For inference: an x that asks for a gradient is an error. Raises ArgumentError.
 
     Made `from_packed`, `from_quantised`, `from_linear`, or empty, for a `state_dict`: one of its own, whose facts (format and sides) must be the same, or one with `weight` in

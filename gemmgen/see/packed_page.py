@@ -35,7 +35,7 @@ def packed_page(kernel: Kernel, of: Form) -> Page:
     starts = f"from {count(smem.offset or 0)} on"
     buffer = f"{smem.name}: {smem.stages} x {count(smem.stage_bytes)} bytes {starts}"
     stage = f"{blocks} blocks of {ROWS} rows, each a bulk copy"
-    block = f"{ROWS} rows x {COLUMNS} columns of {of.format}, {count(of.block_bytes)} bytes"
+    block = f"{ROWS} rows x {COLUMNS} columns of {of.name}, {count(of.block_bytes)} bytes"
     facts = Facts(title="Buffer", items=(("buffer", buffer), ("stage", stage), ("block", block)))
     rows = [(f"ld.shared of {CHUNK} bytes per lane, a block's codes", _banks(smem.offset or 0))]
     note = "Eight lanes read a line of 128 bytes, each bank once."
