@@ -23,7 +23,7 @@ from gemmgen.ir.rewrite import map_stmts
 from gemmgen.pipeline import lower
 from gemmgen.problem import Problem
 from gemmgen.verification import exact_integers
-from gemmgen.verification.trial import pitches, run
+from gemmgen.verification.trial import output, pitches, run
 from gemmgen.verification.windows import from_windows
 
 SMALL = Config(swap_ab=True, block_m=64, block_n=128, stages=2)
@@ -76,7 +76,6 @@ WINDOWS = {
     "one column each": [(0, 1), (127, 128), (128, 129), (255, 256), (299, 300)],
     "across tiles": [(100, 140), (127, 257), (0, 300), (255, 257), (1, 299)],
     "one row of a tile only": [(0, 0), (130, 135), (0, 0), (0, 0), (256, 300)],
-    "before the first key": [(-1, 3), (-(2**31), 300), (-5, 0), (-(2**31), -(2**31)), (0, 1)],
     "past the keys": [(0, 2**31 - 1), (299, 1000), (300, 301), (2**31 - 1, 2**31 - 1), (0, 1)],
 }
 
@@ -99,6 +98,26 @@ def test_scores_are_those_of_whole_rows(name):
     found = scores(COMPACT, SMALL, WINDOWS[name])
     (whole, _) = scores(LOGITS, SMALL, WINDOWS[name])
     assert all(np.array_equal(x, whole) for x in found)
+
+
+@pytest.mark.nvrtc
+def test_windows_that_begin_before_the_first_key_write_nowhere_else():
+    """They are asked not to; a column is then that of the key so many behind, and of one too far behind there is no column."""
+    windows = [(-1, 3), (-(2**31), 300), (-5, 0), (-(2**31), -(2**31)), (-299, 300)]
+    first, end = np.array(windows, np.int32).T
+    operands = exact_integers(COMPACT, 160, 300, 128, 3)
+    given = {**operands.arguments, "window_first": first, "window_end": end}
+    kernel, program = prepared(COMPACT, SMALL)
+    strides = pitches(kernel, operands.shape, 1)
+    d = output(COMPACT, operands, strides)
+    moved = replace(operands, arguments=given)
+    after = machine().execute(program, moved, strides, d, 0x07)
+    d.check(after, 0x07)
+    (whole, _) = scores(LOGITS, SMALL, [(0, 3), (0, 0), (0, 0), (0, 0), (0, 1)])
+    wanted = np.full((5, 300), 0x07070707, np.uint32)
+    wanted[0, 1:4] = whole[0, :3]
+    wanted[4, 299] = whole[4, 0]
+    assert np.array_equal(d.extract(after), wanted)
 
 
 STORE = "const uint32_t at = uint32_t(col) - uint32_t(window_first_held[i / 2]);"
