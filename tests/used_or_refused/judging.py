@@ -76,7 +76,9 @@ def judge(line: Line, tally: Tally) -> None:
 
 
 def _shows(line: Line, item: Item, found: Outcome) -> bool:
-    """Whether it can be seen, although something is missing."""
+    """Whether it can be seen, although something is missing. Where groups' sizes are given a config is chosen for their mean, and no side of all is."""
+    if item[0] in SIDES and {"--rows", "--depths"} & {name for name, *_ in line.items}:
+        return False
     handed_on = HANDED_ON.get(line.fixed[0], set()) if found.passed else set()
     return item[0] in handed_on or bool(item[0] in SEEN and found.asked)
 
