@@ -102,7 +102,7 @@ def _named(stmt: ir.Stmt) -> str:
 def _turns(kernel: ir.Kernel) -> Iterator[Finding]:
     """A lane that passes its warp's turn knows that the others have seen it: by products, which they make together, or where a tile may have
     none by a meeting. Else its warpgroup's next turn may come before they look at this one, and they wait for ever."""
-    if not (kernel.scheduler.bounds or kernel.groups.depths):
+    if not (kernel.scheduler.windowed or kernel.groups.depths):
         return
     blocks = (s for role in kernel.roles for s in walk(role.body) if isinstance(s, BLOCKS))
     for body in (*(r.body for r in kernel.roles), *(s.body for s in blocks)):

@@ -16,7 +16,7 @@ from ..ir.nodes import (
     TmaStore,
 )
 from ..ir.rewrite import statements
-from ..ir.row_sums import ROOM
+from ..ir.row_sums import compact
 from ..ir.stores import TRANSPOSED, turns
 from . import ops
 from .finding import Finding, Place
@@ -36,7 +36,7 @@ def stored(program: Program) -> Iterator[Finding]:
     every launch, by the rank whose rows it is in, or by each."""
     yield from _owned(program)
     block = program.kernel.block
-    compact = any(p.name == ROOM for p in program.kernel.params)
+    from_windows = compact(program.kernel.params)
     pieces: dict[tuple[int, int], list[tuple[Rect, Place]]] = {}
     tails: dict[tuple[int, int], dict[Rect, int]] = {}
     scales: dict[tuple[int, int], dict[Rect, int]] = {}
@@ -61,7 +61,7 @@ def stored(program: Program) -> Iterator[Finding]:
     for key in sorted({(c, t) for c in ctas for t in range(tiles)} | set(pieces)):
         mine = tuple(sorted(pieces.get(key, [])))
         shape = tuple(rect for rect, _ in mine)
-        empty = compact and not program.instance.counts[key[1]]
+        empty = from_windows and not program.instance.counts[key[1]]
         if empty and mine:
             text = f"tile {key[1]}: no window reaches it, and {_rect(shape[0])} are stored"
             yield Finding(property=OUTPUT, message=text, places=(mine[0][1],))
@@ -160,15 +160,15 @@ def staged(kernel: Kernel) -> Iterator[Finding]:
     """Statement by statement: a box leaves from where its columns were staged, cut at whole pieces; sums of squares, the last column, go
     where they alone are."""
     squares = any(isinstance(s, SumSquares) for s in statements(kernel))
-    compact = any(p.name == ROOM for p in kernel.params)
+    from_windows = compact(kernel.params)
     for stmt in statements(kernel):
         match stmt:
             case TmaStore():
                 yield from _box(kernel, stmt, kernel.buffer(stmt.smem))
             case StageTile():
                 yield from _accumulator(kernel, stmt)
-            case StoreValues() if (stmt.of == "window") != compact:
-                text = f"StoreValues of {stmt.of}, where rows of D {'begin' if compact else 'do not begin'} with their windows"
+            case StoreValues() if (stmt.of == "window") != from_windows:
+                text = f"StoreValues of {stmt.of}, where rows of D {'begin' if from_windows else 'do not begin'} with their windows"
                 yield Finding(property=OUTPUT, message=text)
             case StoreValues(of="sums" | "window"):
                 yield from _sums(kernel, stmt)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ..errors import ArgumentError
 from .expr import (
     ACC,
@@ -18,11 +20,17 @@ from .expr import (
     parts,
     walk,
 )
+from .resources import Param
 
 ROOM = (
     "d_room"  # the parameter that says how many columns a D has whose rows begin with their windows
 )
 ROW_SUM = "must be a window of one sum of rows, times or plus what no row of the product differs in"
+
+
+def compact(params: Iterable[Param]) -> bool:
+    """Whether a kernel of these parameters has a D whose rows begin with their windows."""
+    return any(p.name == ROOM for p in params)
 
 
 def fold_rows(e: Expr) -> int:

@@ -85,7 +85,7 @@ def run(
     if p.quantised:
         store["scale_d_stride_g"] = result["scale_out"].stride(0)
     if p.compact:
-        store[ROOM] = out.shape[-1]
+        store[ROOM] = room
     if p.squares:
         store[f"{SQUARES}_stride_g"] = result[SQUARES].stride(0)
     anew = tuple(x for x in made.values() if isinstance(x, Fresh))

@@ -21,7 +21,7 @@ from ..ir.nodes import (
     TileBody,
 )
 from ..ir.rewrite import map_body, map_stmts, walk
-from ..ir.row_sums import ROOM
+from ..ir.row_sums import compact
 from ..ir.syncs import is_fence, is_sync
 from ..target import Target
 
@@ -34,9 +34,9 @@ def store_sums(kernel: Kernel, target: Target) -> Kernel:
     K blocks is one that no window reaches: its D is minus infinity, whatever the epilogue, or, where rows begin with their windows, none."""
     if kernel.block.fold_rows == 1:
         return kernel
-    compact = any(p.name == ROOM for p in kernel.params)
+    of: Of = "window" if compact(kernel.params) else "sums"
     return replace(
-        map_stmts(kernel, partial(_stored, of="window" if compact else "sums")),
+        map_stmts(kernel, partial(_stored, of=of)),
         smem=tuple(s for s in kernel.smem if s.use != "output"),
         unstaged=tuple(s for s in kernel.smem if s.use == "output"),
         maps=tuple(m for m in kernel.maps if m.tensor != "d"),

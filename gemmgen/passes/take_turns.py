@@ -50,7 +50,7 @@ def take_turns(kernel: Kernel, target: Target, ping_pong: bool) -> Kernel:
     prologue = map_body(kernel.prologue, lambda s: (init, s) if is_fence(s, "barriers") else s)
     barriers = (*kernel.barriers, Barrier(name=BARRIER, stages=turns, per="turn"))
     kernel = replace(kernel, prologue=prologue, barriers=barriers)
-    empty = bool(kernel.scheduler.bounds or kernel.groups.depths)
+    empty = kernel.scheduler.windowed or bool(kernel.groups.depths)
     return map_role(kernel, "consumer", lambda r: _in_turns(r, empty))
 
 
