@@ -101,7 +101,7 @@ class Problem:
     weights: str = ""
     weights_ready: bool = False
     indexed: bool = False
-    paged: int = False
+    paged: int = 0
     squares: bool = False
     heads: Heads | None = None
     compact: bool = False

@@ -96,13 +96,13 @@ PAGED = "batched"  # the grouping whose rows of B may come by page
 
 
 def check_paged(p: P) -> int:
-    """Rows of a page, False of none. Raises ArgumentError for what is neither, and for rows by page where none can come so."""
+    """Rows of a page, 0 of none. Raises ArgumentError for what is neither, and for rows by page where none can come so."""
     rows = PAGE_ROWS[0] if p.paged is True else p.paged
     if type(rows) not in (bool, int) or rows not in (0, *PAGE_ROWS):
         allowed = f"must be true or false, or {' or '.join(map(str, PAGE_ROWS))}"
         raise ArgumentError("paged", p.paged, allowed)
     if not rows:
-        return False
+        return 0
     for name, value, wrong, said in (
         ("grouping", p.grouping, p.grouping != PAGED, f"rows come by page for {PAGED} only"),
         ("layout", p.layout, p.mn_major[1], "B's rows are not contiguous"),

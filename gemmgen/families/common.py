@@ -179,7 +179,7 @@ def groups(p: Problem, *, ragged: bool) -> Groups:
         ragged=g.ragged or ragged,
         depths=g.depths,
         step=p.alignment * g.again,
-        pages=int(p.paged),
+        pages=p.paged,
         summed=g.summed,
     )
 

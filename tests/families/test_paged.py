@@ -71,6 +71,7 @@ def test_json_and_back(rows):
 
 
 def test_a_page_has_64_rows_where_none_are_said():
+    assert type(Problem(family="dense", a=BF16, b=BF16, paged=False).paged) is int
     assert PLAIN.paged == 64 and Problem.from_json({**PLAIN.to_json(), "paged": True}) == PLAIN
     one, other = (lower(x, SMALL) for x in (PAGED, replace(PAGED, paged=32)))
     assert other.name == one.name.replace("_paged_", "_paged_32_")
