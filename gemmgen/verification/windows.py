@@ -30,7 +30,9 @@ def drawn_bound(x: RowBound, rows: int, columns: int, numbers: Numbers) -> Bound
 def from_windows(codes: Codes, problem: Problem, given: Mapping[str, Any], fill: int) -> Codes:
     """The product's columns of a D whose rows begin with their windows, [rows, N] of as many columns: minus infinity outside of them. Raises VerificationError if
     what lies behind a window's columns is no longer the byte `fill`."""
-    first, end = (np.asarray(given[x.name]).reshape(-1, 1) for x in windows(problem.epilogue))
+    first, end = (
+        np.asarray(given[x.name], np.int64).reshape(-1, 1) for x in windows(problem.epilogue)
+    )
     columns = np.arange(codes.shape[1])[None, :]
     length = np.clip(np.minimum(end, codes.shape[1]) - first, 0, None)
     written = (codes.view(np.uint8).reshape(*codes.shape, -1) != fill).any(2) & (columns >= length)
