@@ -58,9 +58,8 @@ def store_folded_transposed(k: ir.Kernel, s: ir.StageTile) -> str:
 
 
 def store_sums(k: ir.Kernel, s: ir.StoreValues) -> str:
-    """Register i is of row i / 2, column c or c + 8: lane i % 4 of a quad stores it."""
-    column = f"(tile.d_col + ({s.wave * k.consumers} + warpgroup) * 64 + warp * 16 + i % 2 * 8 + lane / 4)"
-    row = "(tile.d_row + i / 2)"
+    """Lane i % 4 of a quad stores register i."""
+    row, column = _of_sum(k, s)
     mine = f"lane % 4 == i % 4 && {row} < {end_of_rows(k)} && {column} < shape_n"
     store = f"if ({mine}) {_element(k, s.tensor, row, column)} = {_number(k, 'value(i)')};"
     return (
@@ -70,8 +69,7 @@ def store_sums(k: ir.Kernel, s: ir.StoreValues) -> str:
 
 def store_window(k: ir.Kernel, s: ir.StoreValues) -> str:
     """The same of what lies in the row's window: `at` columns from its first one, for which D has room."""
-    column = f"(tile.d_col + ({s.wave * k.consumers} + warpgroup) * 64 + warp * 16 + i % 2 * 8 + lane / 4)"
-    row, (first, end) = "(tile.d_row + i / 2)", window(k, s)
+    (row, column), (first, end) = _of_sum(k, s), window(k, s)
     at = f"(uint32_t({column}) - uint32_t({first}))"  # of any two integers
     reached = f"{column} < min({end}, shape_n) && {column} >= {first} && {at} < uint32_t(d_room)"
     mine = f"lane % 4 == i % 4 && {row} < {end_of_rows(k)} && {reached}"
@@ -79,6 +77,12 @@ def store_window(k: ir.Kernel, s: ir.StoreValues) -> str:
     return (
         f"{epilogue_value(k, s)}{UNROLL}for (int i = 0; i < {count(k, s.src)}; ++i) {{ {store} }}"
     )
+
+
+def _of_sum(k: ir.Kernel, s: ir.StoreValues) -> tuple[str, str]:
+    """Register i is of row i / 2, column c or c + 8."""
+    column = f"(tile.d_col + ({s.wave * k.consumers} + warpgroup) * 64 + warp * 16 + i % 2 * 8 + lane / 4)"
+    return "(tile.d_row + i / 2)", column
 
 
 def store_outside(k: ir.Kernel, s: ir.StoreValues) -> str:
