@@ -55,7 +55,7 @@ def main(args: argparse.Namespace) -> int:
     prefix = f"gemmgen_{p.family}" if args.prefix is None else args.prefix
     check_prefix(prefix)  # before anything is compiled, and kept
     if args.jax:
-        check_target(p, prefix)
+        check_target(p)
     with Bar() as bar:
         chosen, compiled = _compiled(args, p, device, bar)
         made = pack(

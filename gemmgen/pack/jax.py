@@ -2,101 +2,20 @@
 
 from __future__ import annotations
 
-import keyword
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..errors import ArgumentError, UnsupportedProblem
+from ..errors import UnsupportedProblem
 from ..ir.argument_names import parameter, row_stride
 from ..ir.dtypes import BF16, E4M3, E5M2, F16, F32, S8, S32, DType
 from ..ir.expr import Argument, DeviceScalar, PerElement, PerRow, Scalar, arguments
 from ..problem import Problem
+from ..runtime.torch_tensors import NAMES
 from .fields import BLOCKS_K, BLOCKS_N, Interface
 from .members import Tensor
 
-# By dtype, XLA's type and JAX's.
-TYPES = {
-    BF16: ("BF16", "bfloat16"),
-    F16: ("F16", "float16"),
-    F32: ("F32", "float32"),
-    E4M3: ("F8E4M3FN", "float8_e4m3fn"),
-    E5M2: ("F8E5M2", "float8_e5m2"),
-    S8: ("S8", "int8"),
-    S32: ("S32", "int32"),
-}
-CPP = (  # C++17's words of lower case, that C does not have for a function's name either
-    *(
-        "alignas",
-        "alignof",
-        "and",
-        "asm",
-        "auto",
-        "bool",
-        "case",
-        "catch",
-        "char",
-        "class",
-        "const",
-        "constexpr",
-        "default",
-    ),
-    *(
-        "delete",
-        "do",
-        "double",
-        "enum",
-        "explicit",
-        "export",
-        "extern",
-        "false",
-        "float",
-        "friend",
-        "goto",
-        "inline",
-        "int",
-    ),
-    *(
-        "long",
-        "mutable",
-        "namespace",
-        "new",
-        "noexcept",
-        "nullptr",
-        "operator",
-        "private",
-        "protected",
-        "public",
-        "register",
-    ),
-    *(
-        "short",
-        "signed",
-        "sizeof",
-        "static",
-        "struct",
-        "switch",
-        "template",
-        "this",
-        "throw",
-        "true",
-        "typedef",
-        "typeid",
-    ),
-    *(
-        "typename",
-        "union",
-        "unsigned",
-        "using",
-        "virtual",
-        "void",
-        "volatile",
-        "bitand",
-        "bitor",
-        "compl",
-        "xor",
-        "main",
-    ),
-)
+# XLA's types.
+XLA = {BF16: "BF16", F16: "F16", F32: "F32", E4M3: "F8E4M3FN", E5M2: "F8E5M2", S8: "S8", S32: "S32"}
 DENSE = {  # by vector of scales: its sides, and by member how far they lie apart in a dense array
     "scale_a": (("m", BLOCKS_K), {"scale_a_stride_m": BLOCKS_K, "scale_a_stride_k": "1"}),
     "scale_b": ((BLOCKS_N, BLOCKS_K), {"scale_b_stride_n": BLOCKS_K, "scale_b_stride_k": "1"}),
@@ -115,11 +34,12 @@ class Array:
 
     @property
     def xla(self) -> str:
-        return TYPES[self.dtype][0]
+        return XLA[self.dtype]
 
     @property
     def jax(self) -> str:
-        return TYPES[self.dtype][1]
+        """As torch calls the dtype, too."""
+        return NAMES[self.dtype]
 
     @property
     def python(self) -> str:
@@ -149,21 +69,8 @@ class Target:
         return {s: found[s] for s in "mnk"}
 
 
-# What the generated files call otherwise.
-TAKEN = (
-    *("load", "jax", "jnp", "np", "ctypes"),
-    *("launch", "check", "address", "packs", "ffi", "xla", "args", "stream", "device"),
-    *("m", "n", "k", "a", "b", "d", "e", "scale_a", "scale_b", "scale_d", "x", "found", "sides"),
-)
-
-
-def check_target(p: Problem, prefix: str) -> None:
-    """Raise ArgumentError for a prefix that means something else in Python or in C++, and UnsupportedProblem for several GEMMs in a launch, and for a D that is
-    added to, which JAX's arrays are not."""
-    own = {parameter(x.name) for x in arguments(p.epilogue)}
-    if prefix in {*TAKEN, *CPP, *own} or keyword.iskeyword(prefix):
-        allowed = "must be another name: the files for JAX have this one for something else"
-        raise ArgumentError("prefix", prefix, allowed)
+def check_target(p: Problem) -> None:
+    """Raise UnsupportedProblem for several GEMMs in a launch, and for a D that is added to, which JAX's arrays are not."""
     for name, value, plain in (
         ("grouping", p.grouping, "none"),
         ("accumulate", p.accumulate, False),
@@ -173,9 +80,9 @@ def check_target(p: Problem, prefix: str) -> None:
             raise UnsupportedProblem(said)
 
 
-def target(p: Problem, prefix: str, face: Interface) -> Target:
+def target(p: Problem, face: Interface) -> Target:
     """Raises as `check_target`."""
-    check_target(p, prefix)
+    check_target(p)
     tensors = {t.name: t for t in face.tensors}
     outputs = [t for t in face.outputs if t.name not in tensors]
     return Target(

@@ -52,11 +52,7 @@ def files(pack: Pack, *, jax: bool = False) -> dict[str, bytes]:
     listed = manifest(pack)
     texts = {
         NAME: listed,
-        **dict(
-            _sources(
-                pack, listed, target(pack.problem, pack.prefix, pack.interface) if jax else None
-            )
-        ),
+        **dict(_sources(pack, listed, target(pack.problem, pack.interface) if jax else None)),
     }
     cubins = {x.file: x.image for x in pack.kernels}
     return {**{name: text.encode() for name, text in texts.items()}, **cubins}

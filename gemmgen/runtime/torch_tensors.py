@@ -11,6 +11,16 @@ from ..errors import ArgumentError, RuntimeUnavailable
 from ..ir.dtypes import BF16, E4M3, E5M2, F16, F32, S8, S32, DType
 from .arrays import Array, ArrayDevice
 
+NAMES = {  # torch's, of dtypes
+    BF16: "bfloat16",
+    F16: "float16",
+    F32: "float32",
+    E4M3: "float8_e4m3fn",
+    E5M2: "float8_e5m2",
+    S8: "int8",
+    S32: "int32",
+}
+
 
 @cache
 def torch() -> Any:
@@ -24,16 +34,7 @@ def torch() -> Any:
 
 @cache
 def torch_dtype(dtype: DType) -> Any:
-    names = {
-        BF16: "bfloat16",
-        F16: "float16",
-        F32: "float32",
-        E4M3: "float8_e4m3fn",
-        E5M2: "float8_e5m2",
-        S8: "int8",
-        S32: "int32",
-    }
-    return getattr(torch(), names[dtype])
+    return getattr(torch(), NAMES[dtype])
 
 
 def dtype_of(argument: str, tensor: Any, allowed: tuple[DType, ...]) -> DType:
