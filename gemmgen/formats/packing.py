@@ -24,7 +24,7 @@ from ..ir.codings import (
     coding,
 )
 from ..ir.dtypes import BF16, DTYPES, E4M3, DType
-from ..ir.packed import CODES_BYTES, COLUMNS, E8M0, E8M0_BIAS, PAIRS, ROWS
+from ..ir.packed import CODES_BYTES, COLUMNS, E8M0, E8M0_BIAS, PAIRS, ROWS, folded
 from .format import Format
 from .numbers import Bytes, Floats
 from .weights import Weights, dequantise, grouped, nibbles, paired, scale_type, scale_values
@@ -60,7 +60,9 @@ def pack(weights: Weights, to: DType = BF16) -> Packed:
     code = _coding(weights.format, to)
     weights = grouped(weights)
     form = weights.format
-    scales, bases = _folded(weights, to) if folds(form, to) else (_records(weights, code), None)
+    scales, bases = (
+        _folded(weights, to) if folded(form.scale, to) else (_records(weights, code), None)
+    )
     *lead, n, k = weights.shape
     down, across = -n % ROWS, -k % COLUMNS
     zero = ZERO if form.element == INT4 else 0
@@ -75,11 +77,6 @@ def pack(weights: Weights, to: DType = BF16) -> Packed:
     blocks = np.concatenate([_words(tiles, code), octets], -1)
     factor = _factor(weights)
     return Packed(format=form, to=to, blocks=blocks, rows=n, columns=k, bases=bases, factor=factor)
-
-
-def folds(form: Format, to: DType) -> bool:
-    """Whether exponents of a row's groups are packed by what they differ from the row's own."""
-    return form.scale == E8M0 and to in SHIFTS
 
 
 def unpack(packed: Packed) -> Weights:
@@ -103,7 +100,7 @@ def unpack(packed: Packed) -> Weights:
     whole = scales.swapaxes(-3, -2).reshape(*lead, down * ROWS, across * groups)
     records = whole[..., : packed.rows, : packed.columns // form.group]
     kept = np.ascontiguousarray(records)
-    if folds(form, packed.to):
+    if folded(form.scale, packed.to):
         bases = 0 if packed.bases is None else packed.bases[..., None]
         least, _ = SHIFTS[packed.to]
         kept = (kept + (bases + least + E8M0_BIAS)).astype(np.uint8)

@@ -37,6 +37,11 @@ CODES_BYTES = ROWS * COLUMNS // 2
 PAIRS = 32  # of rows: 16 w + g and 16 w + g + 8, at 8 w + g
 
 
+def folded(scale: str, to: DType) -> bool:
+    """Whether exponents of a row's groups are packed by what they are more than the row's own: E8M0's do not fit into numbers of `to`."""
+    return scale == E8M0 and to in SHIFTS
+
+
 def record_bytes(scale_bytes: int, *, zeros: bool) -> int:
     """Of a row and a group: the scale, and with zeros the code of `magic` + zero."""
     return 2 * scale_bytes if zeros else scale_bytes
@@ -104,12 +109,12 @@ class Form:
         """What an exponent is less by than its record."""
         if self.scale == E4M3.name:
             return SCALE_BIAS
-        return -SHIFTS[self.to][0] if self.to in SHIFTS else E8M0_BIAS
+        return -SHIFTS[self.to][0] if folded(self.scale, self.to) else E8M0_BIAS
 
     @property
     def factors(self) -> bool:
         """Whether rows are to be multiplied by something besides: what their exponents have in common, or a tensor's scale."""
-        return self.left > 0 or (self.scale == E8M0 and self.to in SHIFTS)
+        return self.left > 0 or folded(self.scale, self.to)
 
     @property
     def k_bytes(self) -> int:
