@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..errors import UnsupportedProblem
 from ..ir.argument_names import parameter, row_stride
@@ -25,12 +25,18 @@ DENSE = {  # by vector of scales: its sides, and by member how far they lie apar
 @dataclass(frozen=True, kw_only=True)
 class Array:
     """One that JAX passes or is given, dense. name: of the Python argument and of the member of the C arguments. sides: in C over m, n and k.
-    strides: by member, in C too."""
+    strides: by member, in C too. laid: the sides as the target is given them, where rows must begin at multiples of 16 bytes: the call pads."""
 
     name: str
     dtype: DType
     sides: tuple[str, ...]
     strides: tuple[tuple[str, str], ...] = ()
+    laid: tuple[str, ...] = ()
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The sides that the target sees."""
+        return self.laid or self.sides
 
     @property
     def xla(self) -> str:
@@ -44,9 +50,12 @@ class Array:
     @property
     def python(self) -> str:
         """Its sides, in Python."""
-        return ", ".join(x.replace(" / ", " // ") for x in self.sides) + "," * (
-            len(self.sides) == 1
-        )
+        return _python(self.sides)
+
+    @property
+    def pad(self) -> str:
+        """By how many elements its rows are padded, in Python."""
+        return f"{self.laid[-1]} - {self.sides[-1]}".replace(" / ", " // ")
 
     @property
     def says(self) -> str:
@@ -60,6 +69,10 @@ class Target:
     inputs: tuple[Array, ...]
     outputs: tuple[Array, ...]
     numbers: tuple[str, ...]
+
+    @property
+    def padded(self) -> tuple[Array, ...]:
+        return tuple(x for x in self.inputs if x.laid)
 
     @property
     def side(self) -> dict[str, tuple[str, int]]:
@@ -97,7 +110,8 @@ def _operands(face: Interface, tensors: dict[str, Tensor]) -> Iterator[Array]:
     members = {x.name for x in face.members}
     for name in ("a", "b", "scale_a", "scale_b"):
         if name in tensors:
-            yield _array(tensors[name])
+            # Of scales the rows run along M or N, which are of any length.
+            yield (_padded if name in DENSE else _array)(tensors[name])
         elif name in members:
             sides, strides = DENSE[name]
             yield Array(name=name, dtype=F32, sides=sides, strides=(*strides.items(),))
@@ -106,6 +120,15 @@ def _operands(face: Interface, tensors: dict[str, Tensor]) -> Iterator[Array]:
 def _array(t: Tensor) -> Array:
     strides = ((t.stride, t.inner),)
     return Array(name=t.name, dtype=t.dtype, sides=(t.outer, t.inner), strides=strides)
+
+
+def _padded(t: Tensor) -> Array:
+    laid = f"({t.inner} + {t.step - 1}) / {t.step} * {t.step}"
+    return replace(_array(t), laid=(t.outer, laid), strides=((t.stride, laid),))
+
+
+def _python(sides: tuple[str, ...]) -> str:
+    return ", ".join(x.replace(" / ", " // ") for x in sides) + "," * (len(sides) == 1)
 
 
 def _arguments(p: Problem) -> Iterator[Array]:

@@ -212,6 +212,27 @@ def test_a_call_is_the_launch_that_python_makes(name, call, compiles_nothing):
 
 
 @needs_cc
+@pytest.mark.parametrize("m", [1, 77])
+def test_scales_of_any_number_of_rows(m, call, compiles_nothing):
+    """TMA's rows begin at multiples of 16 bytes: four scales in FP32."""
+    found, of = found_in("fp8_block")
+    ((shapes, _, _),), log = call("fp8_block", asked_of(of, SIDES | {"m": m}))
+    assert shapes == [[[m, SIDES["n"]], "bfloat16"]] and len(logged(log, "cuLaunchKernelEx")) == 1
+    names = [x.tensor for x in found.kernels[0].kernel.maps]
+    (scales,) = (
+        list(map(int, line))
+        for name, line in zip(names, logged(log, "cuTensorMapEncodeTiled"), strict=True)
+        if name == "scale_a"
+    )
+    padded = -(-m // 4) * 4
+    given = Matrix(pointer=scales[2], outer=SIDES["k"] // 128, inner=m, stride=padded)
+    kernel = found.kernels[0].kernel
+    assert scales == encoded_as(
+        describe(kernel, next(x for x in kernel.maps if x.tensor == "scale_a"), given)
+    )
+
+
+@needs_cc
 def test_wrong_calls_are_refused_with_a_text(call, compiles_nothing):
     _, of = found_in("alpha_beta")
     right = asked_of(of)
