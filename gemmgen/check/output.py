@@ -202,11 +202,11 @@ def _cut(stmt: StageTile, s: Smem, whole: int) -> Iterator[Finding]:
 
 
 def _sums(kernel: Kernel, stmt: StoreValues) -> Iterator[Finding]:
-    """A thread has two columns of each row of D, 8 apart, as its whole quad has: a warp 16, a warpgroup 64."""
+    """A quad has two columns of each row of D, 8 apart, a sum of every two rows each lane: a warp 16, a warpgroup 64."""
     registers = next((r for role in kernel.roles for r in role.locals if r.name == stmt.src), None)
-    d, rows = kernel.buffer("smem_d"), registers.count / 2 if registers else 0
-    if rows != kernel.block.d_m or (d.rows, d.cols, d.along) != (rows, MMA_ROWS, "n"):
-        text = f"{stmt.src} holds sums of {rows:g} rows and {MMA_ROWS} columns, a piece of D is {d.rows} x {d.cols}, the block {kernel.block.d_m} rows"
+    d, whole, pairs = kernel.buffer("smem_d"), kernel.block.d_m, registers.count if registers else 0
+    if 2 * pairs != whole + whole % 2 or (d.rows, d.cols, d.along) != (whole, MMA_ROWS, "n"):
+        text = f"{stmt.src} holds sums of {2 * pairs} rows and {MMA_ROWS} columns, a piece of D is {d.rows} x {d.cols}, the block {whole} rows"
         yield Finding(property=OUTPUT, message=text)
 
 

@@ -6,9 +6,10 @@ from functools import partial
 from typing import Any
 
 from ..ir.nodes import Kernel, StoreTail
-from ..ir.places import piece
+from ..ir.places import piece, total
 from ..ir.spelling import MINUS_INFINITY, folded, window
 from ..ir.stores import E4M3_MAX, LEAST_AMAX
+from .numbers import Number
 from .wire import PAIRS
 
 
@@ -23,7 +24,14 @@ def numbers_of_d(kernel: Kernel) -> dict[str, Any]:
         "least_amax": LEAST_AMAX,
         "d_columns": folded(kernel, "shape_n"),
         "d_col": folded(kernel, "col"),
+        "own_row": partial(own_row, kernel),
     }
+
+
+def own_row(kernel: Kernel, i: Number) -> str:
+    """Of sum `i` of a lane, of two rows of D, that its row is one of the tile's: of an odd number the last is alone."""
+    rows = kernel.block.d_m
+    return f"{total(i * 2, 'lane / 2 % 2')} < {rows} && " if rows % 2 else ""
 
 
 def column_of_tail(kernel: Kernel, s: StoreTail) -> str:

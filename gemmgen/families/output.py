@@ -95,7 +95,10 @@ def output_locals(p: Problem, c: Config) -> tuple[Registers, ...]:
     values = Registers(name="values", dtype=F32, count=columns // 2, transient=True)
     amax = Registers(name="amax", dtype=F32, count=2 * columns // OUTPUT_SCALE_BLOCK)
     rows = fold_rows(p.epilogue)
-    sums = Registers(name="sums", dtype=F32, count=2 * max(1, c.block_m // rows), transient=True)
+    # Of each row of D two sums, of columns c and c + 8, of which a quad's lanes have every fourth.
+    sums = Registers(
+        name="sums", dtype=F32, count=(c.block_m // rows + 1) // 2 or 1, transient=True
+    )
     return (values,) * _evaluated(p) + (amax,) * p.quantised + (sums,) * (rows > 1)
 
 

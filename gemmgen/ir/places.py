@@ -69,6 +69,10 @@ def of_values(fold: int) -> dict[str, str]:
     }
 
 
+# Of four sums, of two rows of D and two halves of 16 columns, the one that a lane of a quad has.
+OWN_ROW, OWN_HALF = "i * 2 + lane / 2 % 2", "lane % 2"
+
+
 def rows_of_d(kernel: Kernel) -> str:
     """How many D has, or each group of it."""
     fold = kernel.block.fold_rows
@@ -91,7 +95,8 @@ class Place(NamedTuple):
 
 def place(kernel: Kernel, s: StageTile | StoreValues | Evaluate) -> Place:
     """wgmma's fragment (PTX ISA), whose rows are rows of D, or columns where pieces lie side by side. Register i
-    is counted from the first that `s` stages. Of sums of rows: i / 2 is the row of D, i % 2 the half of the 16 columns."""
+    is counted from the first that `s` stages. Of sums of rows: of each four, which are those of two rows of D and of both halves of 16
+    columns, a lane has its own."""
     if isinstance(s, Evaluate) and s.of == "argument":
         return _of_argument(kernel, s)
     if kernel.block.fold_rows > 1:
@@ -116,10 +121,10 @@ def place(kernel: Kernel, s: StageTile | StoreValues | Evaluate) -> Place:
 def _of_sums(kernel: Kernel, s: StageTile | StoreValues | Evaluate) -> Place:
     """Of a sum, or of what it is the sum of: rows of the product, which a tile has all or none of for each row of D."""
     fold, summed = kernel.block.fold_rows, isinstance(s, Evaluate)
-    half = "i / 2 % 2" if summed else "i % 2"
-    of_d = _row_of_d(kernel, f"i / {fold // 2 if summed else 2}")
+    half = "i / 2 % 2" if summed else OWN_HALF
+    of_d = _row_of_d(kernel, f"i / {fold // 2}" if summed else OWN_ROW)
     named = {} if isinstance(s, StageTile) else dict(s.held)
-    where = {PerRow: "i / 4 * 2 + i % 2", RowBound: "i / 2", PerColumn: half}
+    where = {PerRow: "i / 4 * 2 + i % 2", RowBound: "i", PerColumn: half if summed else "0"}
     read = (x for x in arguments(s.value) if x.name in named)
     return Place(
         _summed(kernel, of_d, "i / 4 * 8") if summed else of_d,
@@ -130,13 +135,15 @@ def _of_sums(kernel: Kernel, s: StageTile | StoreValues | Evaluate) -> Place:
 
 
 def _of_argument(kernel: Kernel, s: Evaluate) -> Place:
-    """Of register i of an argument of the same: of a row of D, or two rows in every eight of the product's; of columns the half."""
+    """Of register i of an argument of the same: of a lane's own row of D, or two rows in every eight of the product's; of columns its own half, or both."""
+    both = any(r.count == 2 for role in kernel.roles for r in role.locals if r.name == s.dst)
+    half = "i % 2" if both else OWN_HALF
     if isinstance(s.value, RowBound):
-        row = _row_of_d(kernel, "i")
+        row = _row_of_d(kernel, OWN_ROW)
     else:
         of_d = _row_of_d(kernel, f"i / {kernel.block.fold_rows // 4}")
         row = _summed(kernel, of_d, "i / 2 * 8")
-    return Place(row, *_column_of_sums(kernel, s.wave, "i % 2"), inside=True)
+    return Place(row, *_column_of_sums(kernel, s.wave, half), inside=True)
 
 
 def _row_of_d(kernel: Kernel, of_tile: str) -> str:

@@ -94,10 +94,10 @@ def epilogue_value(kernel: Kernel, s: StageTile | StoreValues | Evaluate) -> str
     return "\n".join(lines)
 
 
-def window(kernel: Kernel, s: StoreValues) -> tuple[str, ...]:
+def window(kernel: Kernel, s: StoreValues, i: object = "i") -> tuple[str, ...]:
     """In registers, where the windows of the row of `s.src`'s register i begin and end: as many as its value has bounds."""
     at = place(kernel, s)
-    return tuple(at.held[x.name] for x in windows(s.value))
+    return tuple(at.held[x.name].replace("[i]", f"[{i}]") for x in windows(s.value))
 
 
 # Arguments that are read through a copy of their pointer, by `Kernel.pdl`.

@@ -33,12 +33,12 @@ class Evaluate(Stmt):
     of pairs: of rows of the accumulator, which lanes 4 apart hold: these exchange what they need not, and each has one of their two columns
     of D.
 
-    of sums: each row of D is the sum of so many of the product (Block.fold_rows), which are the accumulator's columns. Of each two
-    registers, of the columns c and c + 8 of D, the same in all four lanes that share those. A lane adds its own in order of their
-    rows, then the quad's lanes theirs: 0 + 1 and 2 + 3 first.
+    of sums: each row of D is the sum of so many of the product (Block.fold_rows), which are the accumulator's columns. A lane adds its
+    own in order of their rows, then the quad's lanes theirs: 0 + 1 and 2 + 3 first. Of each four sums, of the rows r and r + 1 of D and the columns c and c + 8, a
+    lane of the quad has one: r's in lanes 0 and 1, of c in even ones.
 
     of an argument: no src, and `value` is an argument of a sum of rows' epilogue. dst is what a thread asks of it: of rows of the product
-    two of every eight, as its accumulator has them; of rows of D all; of columns c and c + 8."""
+    two of every eight, as its accumulator has them; of rows of D those of its sums; of columns that of its sums, or both."""
 
     spelled_by: ClassVar[str] = "of"
 
@@ -123,7 +123,7 @@ TRANSPOSED = ("matrix_transposed", "elements_transposed", "folded_transposed")
 class StoreValues(Stmt):
     """`value(src)` of one wave, from registers to `tensor` in global memory, for the rows and columns that D has.
 
-    of sums: of each four of src, which a quad's lanes all have, each lane stores one. window: the same of what lies in its row's window
+    of sums: each lane of a quad the one that it has of each four. window: the same of what lies in its row's window
     alone, `value`'s, in D from the row's first column on, as far as D has columns (`row_sums.ROOM`). outside: no src, and minus infinity: no window reaches
     the tile."""
 

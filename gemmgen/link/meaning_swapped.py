@@ -58,9 +58,9 @@ def store_folded_transposed(k: ir.Kernel, s: ir.StageTile) -> str:
 
 
 def store_sums(k: ir.Kernel, s: ir.StoreValues) -> str:
-    """Lane i % 4 of a quad stores register i."""
+    """Each lane of a quad stores its own of four sums."""
     row, column = _of_sum(k, s)
-    mine = f"lane % 4 == i % 4 && {row} < {end_of_rows(k)} && {column} < shape_n"
+    mine = f"{_own(k)}{row} < {end_of_rows(k)} && {column} < shape_n"
     store = f"if ({mine}) {_element(k, s.tensor, row, column)} = {_number(k, 'value(i)')};"
     return (
         f"{epilogue_value(k, s)}{UNROLL}for (int i = 0; i < {count(k, s.src)}; ++i) {{ {store} }}"
@@ -72,7 +72,7 @@ def store_window(k: ir.Kernel, s: ir.StoreValues) -> str:
     (row, column), (first, end) = _of_sum(k, s), window(k, s)
     at = f"(uint32_t({column}) - uint32_t({first}))"  # of any two integers
     reached = f"{column} < min({end}, shape_n) && {column} >= {first} && {at} < uint32_t(d_room)"
-    mine = f"lane % 4 == i % 4 && {row} < {end_of_rows(k)} && {reached}"
+    mine = f"{_own(k)}{row} < {end_of_rows(k)} && {reached}"
     store = f"if ({mine}) {_element(k, s.tensor, row, at)} = {_number(k, 'value(i)')};"
     return (
         f"{epilogue_value(k, s)}{UNROLL}for (int i = 0; i < {count(k, s.src)}; ++i) {{ {store} }}"
@@ -80,9 +80,14 @@ def store_window(k: ir.Kernel, s: ir.StoreValues) -> str:
 
 
 def _of_sum(k: ir.Kernel, s: ir.StoreValues) -> tuple[str, str]:
-    """Register i is of row i / 2, column c or c + 8."""
-    column = f"(tile.d_col + ({s.wave * k.consumers} + warpgroup) * 64 + warp * 16 + i % 2 * 8 + lane / 4)"
-    return "(tile.d_row + i / 2)", column
+    """Register i of lanes 0 and 1 is of row 2 i, of lanes 2 and 3 of the next; of even ones' of column c, of odd ones' of c + 8."""
+    column = f"(tile.d_col + ({s.wave * k.consumers} + warpgroup) * 64 + warp * 16 + lane % 2 * 8 + lane / 4)"
+    return "(tile.d_row + i * 2 + lane / 2 % 2)", column
+
+
+def _own(k: ir.Kernel) -> str:
+    """Of an odd number of rows the last has no next, which would be another tile's."""
+    return f"i * 2 + lane / 2 % 2 < {k.block.d_m} && " if k.block.d_m % 2 else ""
 
 
 def store_outside(k: ir.Kernel, s: ir.StoreValues) -> str:

@@ -31,14 +31,25 @@ def read_argument(k: ir.Kernel, s: ir.Evaluate) -> str:
 
 
 def sum_rows(k: ir.Kernel, s: ir.Evaluate) -> str:
-    """Register i of the accumulator is of row i / 4 * 8 + i % 2 and two more for each lane, column c or c + 8."""
-    to = f"{s.dst}[i / {k.block.fold_rows // 2} * 2 + i / 2 % 2]"
-    two = f"{s.dst}[i] + __shfl_xor_sync(0xffffffff, {s.dst}[i], 1)"
-    four = f"({two}) + __shfl_xor_sync(0xffffffff, {two}, 2)"
+    """Register i of the accumulator is of row i / 4 * 8 + i % 2 and two more for each lane, column c or c + 8. Of each four sums lane i % 4 keeps the i-th,
+    of the two that it has a half of gives one away, and of the rest again."""
+    n, fold = count(k, s.dst), k.block.fold_rows
+    register = f"value(j / 2 * {fold // 2} + i / 2 * 4 + j % 2 * 2 + i % 2)"
+    odd, upper = "lane % 2", "lane / 2 % 2"
+
+    def shared(mine: str, low: str, high: str, apart: int) -> str:
+        """Of two, with what the lane `apart` gives it, the higher where `mine`."""
+        return f"({mine} ? {high} : {low}) + __shfl_xor_sync(0xffffffff, {mine} ? {low} : {high}, {apart})"
+
+    first = shared(odd, "parts[i * 4]", "parts[i * 4 + 1]", 1)
+    second = shared(odd, "parts[i * 4 + 2]", "parts[i * 4 + 3]", 1)
+    both = f"const float first = {first}; const float second = {second};"
     return (
-        f"{epilogue_value(k, s)}for (auto& x : {s.dst}) x = 0;"
-        f"{UNROLL}for (int i = 0; i < {count(k, s.src)}; ++i) {to} += value(i);"
-        f"{UNROLL}for (int i = 0; i < {count(k, s.dst)}; ++i) {s.dst}[i] = {four};"
+        f"{epilogue_value(k, s)}float parts[{4 * n}]; for (auto& x : parts) x = 0;"
+        f"{UNROLL}for (int i = 0; i < {fold // 4}; ++i)"
+        f"{UNROLL}for (int j = 0; j < {2 * k.block.d_m}; ++j) parts[j] += {register};"
+        f"{UNROLL}for (int i = 0; i < {n}; ++i)"
+        f" {{ {both} {s.dst}[i] = {shared(upper, 'first', 'second', 2)}; }}"
     )
 
 

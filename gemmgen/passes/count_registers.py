@@ -153,7 +153,7 @@ def _of_sums(role: Role) -> int:
     counted 7 of 440 spill up to 72, which 16 registers more do not mend; the build refuses those."""
     sums = {s.wave: s.dst for s in walk(role.body) if isinstance(s, Evaluate) and s.of == "sums"}
     counts = [r.count for r in role.locals for dst in sums.values() if r.name == dst]
-    return sum(counts) + PLACE_OF_ROW * max(counts, default=0) // 2
+    return 4 * sum(counts) + PLACE_OF_ROW * 2 * max(counts, default=0)
 
 
 def _own_columns(role: Role) -> int:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ..ir.dtypes import F32, S32
-from ..ir.expr import Argument, PerColumn, PerRow, RowBound, arguments
+from ..ir.expr import Argument, Expr, PerColumn, PerRow, RowBound, arguments
 from ..ir.nodes import Evaluate, If, Kernel, Registers, Role, Stmt, StoreValues, TileBody
 from ..ir.rewrite import map_body, map_role, walk
 from ..target import Target
+
+BOTH = "_of_both"  # halves of 16 columns
 
 
 def hold_arguments(kernel: Kernel, target: Target) -> Kernel:
@@ -17,25 +20,25 @@ def hold_arguments(kernel: Kernel, target: Target) -> Kernel:
     what reads, and its registers."""
     if kernel.block.fold_rows == 1:
         return kernel
-    return map_role(kernel, "consumer", lambda r: _holding(r, kernel.block.fold_rows))
+    rows = kernel.block.d_m
+    counts = {PerRow: rows * kernel.block.fold_rows // 4, RowBound: (rows + 1) // 2, PerColumn: 1}
+    return map_role(kernel, "consumer", lambda r: _holding(r, counts))
 
 
-def _holding(role: Role, fold: int) -> Role:
+def _holding(role: Role, counts: Mapping[type[Expr], int]) -> Role:
+    """counts: of registers, by what they are of. A lane has a column of each sum, and adds up two."""
     found = [s for s in walk(role.body) if isinstance(s, Evaluate | StoreValues)]
     reads: dict[str, Evaluate] = {}
     for s in found:
         for x in arguments(s.value):
             if isinstance(x, PerRow | RowBound | PerColumn):
-                dst = _registers(x, s.wave)
+                dst = _registers(x, s)
                 reads.setdefault(dst, Evaluate(dst=dst, wave=s.wave, value=x, of="argument"))
-    sums = {s.dst for s in found if isinstance(s, Evaluate)}
-    rows = max(r.count for r in role.locals if r.name in sums) // 2
-    counts = {PerRow: rows * fold // 4, RowBound: rows, PerColumn: 2}
     registers = tuple(
         Registers(
             name=name,
             dtype=S32 if isinstance(s.value, RowBound) else F32,
-            count=counts[type(s.value)],
+            count=counts[type(s.value)] + name.endswith(BOTH),
         )
         for name, s in reads.items()
     )
@@ -47,7 +50,7 @@ def _holding(role: Role, fold: int) -> Role:
     def visit(s: Stmt) -> Stmt:
         match s:
             case Evaluate() | StoreValues():
-                held = ((x.name, _registers(x, s.wave)) for x in arguments(s.value))
+                held = ((x.name, _registers(x, s)) for x in arguments(s.value))
                 return replace(s, held=tuple(x for x in held if x[1] in reads))
             case TileBody():
                 return replace(s, setup=(*s.setup, first, *each))
@@ -56,6 +59,8 @@ def _holding(role: Role, fold: int) -> Role:
     return replace(role, locals=(*role.locals, *registers), body=map_body(role.body, visit))
 
 
-def _registers(x: Argument, wave: int) -> str:
+def _registers(x: Argument, s: Evaluate | StoreValues) -> str:
     """Columns are a wave's own, rows all waves' alike."""
-    return f"{x.name}{wave}_held" if isinstance(x, PerColumn) else f"{x.name}_held"
+    if not isinstance(x, PerColumn):
+        return f"{x.name}_held"
+    return f"{x.name}{s.wave}{BOTH if isinstance(s, Evaluate) else '_held'}"

@@ -13,7 +13,7 @@
 //     null, "watchdog": false, "swap_ab": true}
 // P1 to P13 proved for 0, 1, 2, 3, 4, 5, 9, 17 K blocks and 1, 2, 3, 4 tiles (20 instances, 8712 operations); the
 //     order recurs every 8 K blocks
-// IR sha256 02ffbfe63bf40e47
+// IR sha256 a7ed2f8f6e05bae9
 //
 // Output tile 128 x 256, 128 of K per stage, 4 stages, cluster of 1, 384 threads.
 // Registers per thread: consumer 232, producer 40. Shared memory, 196672 bytes.
@@ -64,13 +64,13 @@ __device__ __forceinline__ void mbarrier_wait(uint32_t bar, uint32_t parity);
 __device__ __forceinline__ void prefetch_tensor_map(const TensorMap* map);
 __device__ __forceinline__ void tma_load(uint32_t dst, const TensorMap* map, uint32_t bar, int inner, int outer);
 template <typename T> __device__ __forceinline__ const T* opaque(const T* p);
-__device__ __forceinline__ float quad_sum(float x);
 __device__ __forceinline__ void wgmma_fence();
 __device__ __forceinline__ void wgmma_commit();
 template <int kPending> __device__ __forceinline__ void wgmma_wait();
 __device__ __forceinline__ uint32_t descriptor_low(uint32_t address, uint32_t leading);
 __device__ __forceinline__ uint64_t descriptor(uint32_t low, uint32_t high);
 __device__ __forceinline__ void mma(float (&d)[64], uint64_t a, uint64_t b, int accumulate);
+__device__ __forceinline__ float quad_share(float x0, float x1, float x2, float x3, int lane);
 }  // namespace ptx
 
 // Everything the scheduler tells the roles about one output tile, in elements and K blocks.
@@ -190,12 +190,12 @@ gemmgen_dense_gemm_e4m3_e4m3_f32_128x256x128_s4c2_swap_epilogue_de3e455c(
     if (warpgroup < 2) {  // consumers: they multiply what was loaded, and store D
         float acc0[64];
         float acc1[64];
-        float sums[4];
+        float sums[1];
         float weights_held[32];
-        float column_scale0_held[2];
-        int window_first_held[2];
-        int window_end_held[2];
-        float column_scale1_held[2];
+        float column_scale0_held[1];
+        int window_first_held[1];
+        int window_end_held[1];
+        float column_scale1_held[1];
         // Consumers take the registers that the producer gives up.
         ptx::setmaxnreg_inc<232>();
         for (Tile tile; scheduler.next(tile);) {
@@ -209,33 +209,25 @@ gemmgen_dense_gemm_e4m3_e4m3_f32_128x256x128_s4c2_swap_epilogue_de3e455c(
                 }
                 {
                     const auto at_window_first = ptx::opaque(arg_window_first);
-                    const auto value = [&](int i) { return __ldg(at_window_first + min(tile.d_row + i, (shape_m / 64) - 1)); };
-                    #pragma unroll
-                    for (int i = 0; i < 2; ++i)
-                        window_first_held[i] = value(i);
+                    const auto value = [&](int i) { return __ldg(at_window_first + min(tile.d_row + i * 2 + lane / 2 % 2, (shape_m / 64) - 1)); };
+                    window_first_held[0] = value(0);
                 }
                 {
                     const auto at_window_end = ptx::opaque(arg_window_end);
-                    const auto value = [&](int i) { return __ldg(at_window_end + min(tile.d_row + i, (shape_m / 64) - 1)); };
-                    #pragma unroll
-                    for (int i = 0; i < 2; ++i)
-                        window_end_held[i] = value(i);
+                    const auto value = [&](int i) { return __ldg(at_window_end + min(tile.d_row + i * 2 + lane / 2 % 2, (shape_m / 64) - 1)); };
+                    window_end_held[0] = value(0);
                 }
             }
             if (tile.k_blocks != 0) {
                 {
                     const auto at_column_scale = ptx::opaque(arg_column_scale);
-                    const auto value = [&](int i) { return __ldg(at_column_scale + min(tile.d_col + warpgroup * 64 + warp * 16 + lane / 4 + i % 2 * 8, shape_n - 1)); };
-                    #pragma unroll
-                    for (int i = 0; i < 2; ++i)
-                        column_scale0_held[i] = value(i);
+                    const auto value = [&](int i) { return __ldg(at_column_scale + min(tile.d_col + warpgroup * 64 + warp * 16 + lane / 4 + lane % 2 * 8, shape_n - 1)); };
+                    column_scale0_held[0] = value(0);
                 }
                 {
                     const auto at_column_scale = ptx::opaque(arg_column_scale);
-                    const auto value = [&](int i) { return __ldg(at_column_scale + min(tile.d_col + (2 + warpgroup) * 64 + warp * 16 + lane / 4 + i % 2 * 8, shape_n - 1)); };
-                    #pragma unroll
-                    for (int i = 0; i < 2; ++i)
-                        column_scale1_held[i] = value(i);
+                    const auto value = [&](int i) { return __ldg(at_column_scale + min(tile.d_col + (2 + warpgroup) * 64 + warp * 16 + lane / 4 + lane % 2 * 8, shape_n - 1)); };
+                    column_scale1_held[0] = value(0);
                 }
             }
             #pragma unroll 1
@@ -280,41 +272,47 @@ gemmgen_dense_gemm_e4m3_e4m3_f32_128x256x128_s4c2_swap_epilogue_de3e455c(
             }
             if (tile.k_blocks != 0) {
                 {
-                    // A lane has two of every eight rows that make a row of D, the quad's four lanes have all.
+                    // A lane has two of every eight rows that make a row of D, the quad's four lanes have all. Sums take turns: each waits for its last addition.
                     const auto value = [&](int i) { return (fmaxf(acc0[i], 0.0f) * weights_held[i / 4 * 2 + i % 2]); };
-                    for (auto& x : sums) x = 0;
+                    float parts[4];
+                    for (auto& x : parts) x = 0;
                     #pragma unroll
-                    for (int i = 0; i < 64; ++i) sums[i / 32 * 2 + i / 2 % 2] += value(i);
-                    #pragma unroll
-                    for (int i = 0; i < 4; ++i) sums[i] = ptx::quad_sum(sums[i]);
+                    for (int i = 0; i < 16; ++i)
+                        #pragma unroll
+                        for (int j = 0; j < 4; ++j)
+                            parts[j] += value(j / 2 * 32 + i / 2 * 4 + j % 2 * 2 + i % 2);
+                    // Of every four sums, of two rows of D and columns 8 apart, a lane ends with its own.
+                    sums[0] = ptx::quad_share(parts[0], parts[1], parts[2], parts[3], lane);
                 }
                 {
-                    // The four lanes of a quad have the same sums: each stores one of every four.
-                    const auto value = [&](int i) { return (tile.d_col + warpgroup * 64 + warp * 16 + lane / 4 + i % 2 * 8 >= window_first_held[i / 2] && tile.d_col + warpgroup * 64 + warp * 16 + lane / 4 + i % 2 * 8 < window_end_held[i / 2] ? (sums[i] * column_scale0_held[i % 2]) : __uint_as_float(0xff800000)); };
-                    #pragma unroll
-                    for (int i = 0; i < 4; ++i) {
-                        const int row = tile.d_row + i / 2, col = tile.d_col + warpgroup * 64 + warp * 16 + i % 2 * 8 + lane / 4;
-                        if (lane % 4 == i % 4 && row < (shape_m / 64) && col < shape_n)
-                            d[(long long)row * d_stride + col] = value(i);
+                    // A quad's lanes have the sums of two rows of D and two halves of 16 columns.
+                    const auto value = [&](int i) { return (tile.d_col + warpgroup * 64 + warp * 16 + lane / 4 + lane % 2 * 8 >= window_first_held[i] && tile.d_col + warpgroup * 64 + warp * 16 + lane / 4 + lane % 2 * 8 < window_end_held[i] ? (sums[i] * column_scale0_held[0]) : __uint_as_float(0xff800000)); };
+                    {
+                        const int row = tile.d_row + lane / 2 % 2, col = tile.d_col + warpgroup * 64 + warp * 16 + lane % 2 * 8 + lane / 4;
+                        if (row < (shape_m / 64) && col < shape_n)
+                            d[(long long)row * d_stride + col] = value(0);
                     }
                 }
                 {
-                    // A lane has two of every eight rows that make a row of D, the quad's four lanes have all.
+                    // A lane has two of every eight rows that make a row of D, the quad's four lanes have all. Sums take turns: each waits for its last addition.
                     const auto value = [&](int i) { return (fmaxf(acc1[i], 0.0f) * weights_held[i / 4 * 2 + i % 2]); };
-                    for (auto& x : sums) x = 0;
+                    float parts[4];
+                    for (auto& x : parts) x = 0;
                     #pragma unroll
-                    for (int i = 0; i < 64; ++i) sums[i / 32 * 2 + i / 2 % 2] += value(i);
-                    #pragma unroll
-                    for (int i = 0; i < 4; ++i) sums[i] = ptx::quad_sum(sums[i]);
+                    for (int i = 0; i < 16; ++i)
+                        #pragma unroll
+                        for (int j = 0; j < 4; ++j)
+                            parts[j] += value(j / 2 * 32 + i / 2 * 4 + j % 2 * 2 + i % 2);
+                    // Of every four sums, of two rows of D and columns 8 apart, a lane ends with its own.
+                    sums[0] = ptx::quad_share(parts[0], parts[1], parts[2], parts[3], lane);
                 }
                 {
-                    // The four lanes of a quad have the same sums: each stores one of every four.
-                    const auto value = [&](int i) { return (tile.d_col + (2 + warpgroup) * 64 + warp * 16 + lane / 4 + i % 2 * 8 >= window_first_held[i / 2] && tile.d_col + (2 + warpgroup) * 64 + warp * 16 + lane / 4 + i % 2 * 8 < window_end_held[i / 2] ? (sums[i] * column_scale1_held[i % 2]) : __uint_as_float(0xff800000)); };
-                    #pragma unroll
-                    for (int i = 0; i < 4; ++i) {
-                        const int row = tile.d_row + i / 2, col = tile.d_col + (2 + warpgroup) * 64 + warp * 16 + i % 2 * 8 + lane / 4;
-                        if (lane % 4 == i % 4 && row < (shape_m / 64) && col < shape_n)
-                            d[(long long)row * d_stride + col] = value(i);
+                    // A quad's lanes have the sums of two rows of D and two halves of 16 columns.
+                    const auto value = [&](int i) { return (tile.d_col + (2 + warpgroup) * 64 + warp * 16 + lane / 4 + lane % 2 * 8 >= window_first_held[i] && tile.d_col + (2 + warpgroup) * 64 + warp * 16 + lane / 4 + lane % 2 * 8 < window_end_held[i] ? (sums[i] * column_scale1_held[0]) : __uint_as_float(0xff800000)); };
+                    {
+                        const int row = tile.d_row + lane / 2 % 2, col = tile.d_col + (2 + warpgroup) * 64 + warp * 16 + lane % 2 * 8 + lane / 4;
+                        if (row < (shape_m / 64) && col < shape_n)
+                            d[(long long)row * d_stride + col] = value(0);
                     }
                 }
             }
@@ -424,12 +422,6 @@ __device__ __forceinline__ const T* opaque(const T* p) {
     return p;
 }
 
-// The sum of what the four lanes of a quad hold, the same in all of them.
-__device__ __forceinline__ float quad_sum(float x) {
-    x += __shfl_xor_sync(0xffffffff, x, 1);
-    return x + __shfl_xor_sync(0xffffffff, x, 2);
-}
-
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 
 __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
@@ -460,5 +452,13 @@ __device__ __forceinline__ void mma(float (&d)[64], uint64_t a, uint64_t b, int 
         "%64, %65, p, 1, 1;\n}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
         : "l"(a), "l"(b), "r"(accumulate));
+}
+
+// Of four numbers that each lane of a quad holds, the sum over the lanes, to lane i that of the i-th: a lane gives away what is others'. First lanes 0 and 1, 2 and 3.
+__device__ __forceinline__ float quad_share(float x0, float x1, float x2, float x3, int lane) {
+    const int odd = lane % 2, upper = lane / 2 % 2;
+    const float first = (odd ? x1 : x0) + __shfl_xor_sync(0xffffffff, odd ? x0 : x1, 1);
+    const float second = (odd ? x3 : x2) + __shfl_xor_sync(0xffffffff, odd ? x2 : x3, 1);
+    return (upper ? second : first) + __shfl_xor_sync(0xffffffff, upper ? first : second, 2);
 }
 }  // namespace ptx

@@ -14,7 +14,7 @@
 //     null, "watchdog": false, "swap_ab": true}
 // P1 to P13 proved for 0, 1, 2, 3, 4, 5, 9, 17 K blocks and 1, 2, 3, 4 tiles (20 instances, 8712 operations); the
 //     order recurs every 8 K blocks
-// IR sha256 7c6a027952dd3d8b
+// IR sha256 95d03018b7897c65
 //
 // Output tile 64 x 256, 128 of K per stage, 4 stages, cluster of 1, 384 threads.
 // Registers per thread: consumer 232, producer 40. Shared memory, 163904 bytes.
@@ -65,13 +65,13 @@ __device__ __forceinline__ void mbarrier_wait(uint32_t bar, uint32_t parity);
 __device__ __forceinline__ void prefetch_tensor_map(const TensorMap* map);
 __device__ __forceinline__ void tma_load_3d(uint32_t dst, const TensorMap* map, uint32_t bar, int inner, int outer, int group);
 template <typename T> __device__ __forceinline__ const T* opaque(const T* p);
-__device__ __forceinline__ float quad_sum(float x);
 __device__ __forceinline__ void wgmma_fence();
 __device__ __forceinline__ void wgmma_commit();
 template <int kPending> __device__ __forceinline__ void wgmma_wait();
 __device__ __forceinline__ uint32_t descriptor_low(uint32_t address, uint32_t leading);
 __device__ __forceinline__ uint64_t descriptor(uint32_t low, uint32_t high);
 __device__ __forceinline__ void mma(float (&d)[32], uint64_t a, uint64_t b, int accumulate);
+__device__ __forceinline__ float quad_share(float x0, float x1, float x2, float x3, int lane);
 }  // namespace ptx
 
 // Everything the scheduler tells the roles about one output tile, in elements and K blocks: also the
@@ -195,11 +195,11 @@ gemmgen_dense_batched_gemm_e4m3_e4m3_f32_64x256x128_s4c2_paged_swap_epilogue_4cc
     if (warpgroup < 2) {  // consumers: they multiply what was loaded, and store D
         float acc0[32];
         float acc1[32];
-        float sums[2];
+        float sums[1];
         float weights_held[16];
-        float column_scale0_held[2];
+        float column_scale0_held[1];
         int window_end_held[1];
-        float column_scale1_held[2];
+        float column_scale1_held[1];
         // Consumers take the registers that the producer gives up.
         ptx::setmaxnreg_inc<232>();
         for (Tile tile; scheduler.next(tile);) {
@@ -213,7 +213,7 @@ gemmgen_dense_batched_gemm_e4m3_e4m3_f32_64x256x128_s4c2_paged_swap_epilogue_4cc
                 }
                 {
                     const auto at_window_end = ptx::opaque(arg_window_end + (long long)tile.group * (shape_m / 64));
-                    const auto value = [&](int i) { return __ldg(at_window_end + min(tile.d_row + i, (shape_m / 64) - 1)); };
+                    const auto value = [&](int i) { return __ldg(at_window_end + min(tile.d_row + i * 2 + lane / 2 % 2, (shape_m / 64) - 1)); };
                     window_end_held[0] = value(0);
                 }
             }
@@ -228,10 +228,8 @@ gemmgen_dense_batched_gemm_e4m3_e4m3_f32_64x256x128_s4c2_paged_swap_epilogue_4cc
                         const float found = there ? __ldg(at) : 0.0f;
                         return found;
                     };
-                    const auto value = [&](int i) { return of_page(at_column_scale, group_stride_column_scale, min(tile.d_col + warpgroup * 64 + warp * 16 + lane / 4 + i % 2 * 8, shape_n - 1)); };
-                    #pragma unroll
-                    for (int i = 0; i < 2; ++i)
-                        column_scale0_held[i] = value(i);
+                    const auto value = [&](int i) { return of_page(at_column_scale, group_stride_column_scale, min(tile.d_col + warpgroup * 64 + warp * 16 + lane / 4 + lane % 2 * 8, shape_n - 1)); };
+                    column_scale0_held[0] = value(0);
                 }
                 {
                     const auto at_column_scale = ptx::opaque(arg_column_scale);
@@ -243,10 +241,8 @@ gemmgen_dense_batched_gemm_e4m3_e4m3_f32_64x256x128_s4c2_paged_swap_epilogue_4cc
                         const float found = there ? __ldg(at) : 0.0f;
                         return found;
                     };
-                    const auto value = [&](int i) { return of_page(at_column_scale, group_stride_column_scale, min(tile.d_col + (2 + warpgroup) * 64 + warp * 16 + lane / 4 + i % 2 * 8, shape_n - 1)); };
-                    #pragma unroll
-                    for (int i = 0; i < 2; ++i)
-                        column_scale1_held[i] = value(i);
+                    const auto value = [&](int i) { return of_page(at_column_scale, group_stride_column_scale, min(tile.d_col + (2 + warpgroup) * 64 + warp * 16 + lane / 4 + lane % 2 * 8, shape_n - 1)); };
+                    column_scale1_held[0] = value(0);
                 }
             }
             #pragma unroll 1
@@ -291,41 +287,47 @@ gemmgen_dense_batched_gemm_e4m3_e4m3_f32_64x256x128_s4c2_paged_swap_epilogue_4cc
             }
             if (tile.k_blocks != 0) {
                 {
-                    // A lane has two of every eight rows that make a row of D, the quad's four lanes have all.
+                    // A lane has two of every eight rows that make a row of D, the quad's four lanes have all. Sums take turns: each waits for its last addition.
                     const auto value = [&](int i) { return (fmaxf(acc0[i], 0.0f) * weights_held[i / 4 * 2 + i % 2]); };
-                    for (auto& x : sums) x = 0;
+                    float parts[4];
+                    for (auto& x : parts) x = 0;
                     #pragma unroll
-                    for (int i = 0; i < 32; ++i) sums[i / 32 * 2 + i / 2 % 2] += value(i);
-                    #pragma unroll
-                    for (int i = 0; i < 2; ++i) sums[i] = ptx::quad_sum(sums[i]);
+                    for (int i = 0; i < 16; ++i)
+                        #pragma unroll
+                        for (int j = 0; j < 2; ++j)
+                            parts[j] += value(j / 2 * 32 + i / 2 * 4 + j % 2 * 2 + i % 2);
+                    // Of every four sums, of two rows of D and columns 8 apart, a lane ends with its own.
+                    sums[0] = ptx::quad_share(parts[0], parts[1], parts[2], parts[3], lane);
                 }
                 {
-                    // The four lanes of a quad have the same sums: each stores one of every four.
-                    const auto value = [&](int i) { return (tile.d_col + warpgroup * 64 + warp * 16 + lane / 4 + i % 2 * 8 < window_end_held[i / 2] ? (sums[i] * column_scale0_held[i % 2]) : __uint_as_float(0xff800000)); };
-                    #pragma unroll
-                    for (int i = 0; i < 2; ++i) {
-                        const int row = tile.d_row + i / 2, col = tile.d_col + warpgroup * 64 + warp * 16 + i % 2 * 8 + lane / 4;
-                        if (lane % 4 == i % 4 && row < (shape_m / 64) && col < shape_n)
-                            (d + tile.group * d_stride_g)[(long long)row * d_stride + col] = value(i);
+                    // A quad's lanes have the sums of two rows of D and two halves of 16 columns.
+                    const auto value = [&](int i) { return (tile.d_col + warpgroup * 64 + warp * 16 + lane / 4 + lane % 2 * 8 < window_end_held[i] ? (sums[i] * column_scale0_held[0]) : __uint_as_float(0xff800000)); };
+                    {
+                        const int row = tile.d_row + lane / 2 % 2, col = tile.d_col + warpgroup * 64 + warp * 16 + lane % 2 * 8 + lane / 4;
+                        if (lane / 2 % 2 < 1 && row < (shape_m / 64) && col < shape_n)
+                            (d + tile.group * d_stride_g)[(long long)row * d_stride + col] = value(0);
                     }
                 }
                 {
-                    // A lane has two of every eight rows that make a row of D, the quad's four lanes have all.
+                    // A lane has two of every eight rows that make a row of D, the quad's four lanes have all. Sums take turns: each waits for its last addition.
                     const auto value = [&](int i) { return (fmaxf(acc1[i], 0.0f) * weights_held[i / 4 * 2 + i % 2]); };
-                    for (auto& x : sums) x = 0;
+                    float parts[4];
+                    for (auto& x : parts) x = 0;
                     #pragma unroll
-                    for (int i = 0; i < 32; ++i) sums[i / 32 * 2 + i / 2 % 2] += value(i);
-                    #pragma unroll
-                    for (int i = 0; i < 2; ++i) sums[i] = ptx::quad_sum(sums[i]);
+                    for (int i = 0; i < 16; ++i)
+                        #pragma unroll
+                        for (int j = 0; j < 2; ++j)
+                            parts[j] += value(j / 2 * 32 + i / 2 * 4 + j % 2 * 2 + i % 2);
+                    // Of every four sums, of two rows of D and columns 8 apart, a lane ends with its own.
+                    sums[0] = ptx::quad_share(parts[0], parts[1], parts[2], parts[3], lane);
                 }
                 {
-                    // The four lanes of a quad have the same sums: each stores one of every four.
-                    const auto value = [&](int i) { return (tile.d_col + (2 + warpgroup) * 64 + warp * 16 + lane / 4 + i % 2 * 8 < window_end_held[i / 2] ? (sums[i] * column_scale1_held[i % 2]) : __uint_as_float(0xff800000)); };
-                    #pragma unroll
-                    for (int i = 0; i < 2; ++i) {
-                        const int row = tile.d_row + i / 2, col = tile.d_col + (2 + warpgroup) * 64 + warp * 16 + i % 2 * 8 + lane / 4;
-                        if (lane % 4 == i % 4 && row < (shape_m / 64) && col < shape_n)
-                            (d + tile.group * d_stride_g)[(long long)row * d_stride + col] = value(i);
+                    // A quad's lanes have the sums of two rows of D and two halves of 16 columns.
+                    const auto value = [&](int i) { return (tile.d_col + (2 + warpgroup) * 64 + warp * 16 + lane / 4 + lane % 2 * 8 < window_end_held[i] ? (sums[i] * column_scale1_held[0]) : __uint_as_float(0xff800000)); };
+                    {
+                        const int row = tile.d_row + lane / 2 % 2, col = tile.d_col + (2 + warpgroup) * 64 + warp * 16 + lane % 2 * 8 + lane / 4;
+                        if (lane / 2 % 2 < 1 && row < (shape_m / 64) && col < shape_n)
+                            (d + tile.group * d_stride_g)[(long long)row * d_stride + col] = value(0);
                     }
                 }
             }
@@ -446,12 +448,6 @@ __device__ __forceinline__ const T* opaque(const T* p) {
     return p;
 }
 
-// The sum of what the four lanes of a quad hold, the same in all of them.
-__device__ __forceinline__ float quad_sum(float x) {
-    x += __shfl_xor_sync(0xffffffff, x, 1);
-    return x + __shfl_xor_sync(0xffffffff, x, 2);
-}
-
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 
 __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
@@ -482,5 +478,13 @@ __device__ __forceinline__ void mma(float (&d)[32], uint64_t a, uint64_t b, int 
         "%32, %33, p, 1, 1;\n}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
         : "l"(a), "l"(b), "r"(accumulate));
+}
+
+// Of four numbers that each lane of a quad holds, the sum over the lanes, to lane i that of the i-th: a lane gives away what is others'. First lanes 0 and 1, 2 and 3.
+__device__ __forceinline__ float quad_share(float x0, float x1, float x2, float x3, int lane) {
+    const int odd = lane % 2, upper = lane / 2 % 2;
+    const float first = (odd ? x1 : x0) + __shfl_xor_sync(0xffffffff, odd ? x0 : x1, 1);
+    const float second = (odd ? x3 : x2) + __shfl_xor_sync(0xffffffff, odd ? x2 : x3, 1);
+    return (upper ? second : first) + __shfl_xor_sync(0xffffffff, upper ? first : second, 2);
 }
 }  // namespace ptx

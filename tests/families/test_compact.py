@@ -120,14 +120,19 @@ def test_windows_that_begin_before_the_first_key_write_nowhere_else():
     assert np.array_equal(d.extract(after), wanted)
 
 
-STORE = "const uint32_t at = uint32_t(col) - uint32_t(window_first_held[i / 2]);"
-IN = "col < min(window_end_held[i / 2], shape_n) && col >= window_first_held[i / 2] && at < uint32_t(d_room)"
+STORE = "const uint32_t at = uint32_t(col) - uint32_t(window_first_held[0]);"
+IN = (
+    "col < min(window_end_held[0], shape_n) && col >= window_first_held[0] && at < uint32_t(d_room)"
+)
 CHANGES = [
     (STORE, "const uint32_t at = col;"),
     (STORE, STORE.replace(";", " + 1;")),
-    (STORE, STORE.replace("i / 2", "0")),
-    (IN, IN.replace(" && col >= window_first_held[i / 2] && at < uint32_t(d_room)", "")),
-    (IN, IN.replace("col < min(window_end_held[i / 2], shape_n) && ", "")),
+    (
+        STORE,
+        STORE.replace("window_first_held[0]", "__shfl_sync(0xffffffff, window_first_held[0], 0)"),
+    ),
+    (IN, IN.replace(" && col >= window_first_held[0] && at < uint32_t(d_room)", "")),
+    (IN, IN.replace("col < min(window_end_held[0], shape_n) && ", "")),
     (IN, IN.replace("col >= window", "col > window")),
     (IN, IN.replace(", shape_n)", ", shape_n - 1)")),
 ]

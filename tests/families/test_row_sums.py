@@ -371,6 +371,21 @@ CASES = {
         replace(SMALL, multicast="a", block_m=32, pdl=True),
     ),
     "from the first column": (replace(LOGITS, epilogue=mqa_logits(32, from_first=True)), SMALL),
+    "three rows of D": (
+        replace(LOGITS, epilogue=mqa_logits(8)),
+        replace(SMALL, block_m=24),
+    ),
+    "columns inside of the sum, too": (
+        replace(
+            LOGITS,
+            epilogue=InWindow(
+                OfRows(relu(acc + PerColumn("column_scale")) * PerRow("weights"), 32)
+                * PerColumn("column_scale"),
+                *BOUNDS,
+            ),
+        ),
+        SMALL,
+    ),
     "direct": (
         LOGITS,
         replace(SMALL, direct=True, block_m=32, block_n=64, consumers=1, unroll=2),
@@ -448,18 +463,20 @@ def test_named_epilogues_sum_no_rows():
 # ---- faults that must be found ------------------------------------------------------------
 
 IN_TEXT = {
-    "a sum is the last of what it adds": ("% 2] += value(i);", "% 2] = value(i);"),
-    "rows of two sums are mixed": ("sums[i / 16 * 2 +", "sums[i / 32 * 2 +"),
-    "the quad adds two lanes twice": ("__shfl_xor_sync(0xffffffff, x, 2);\n}\n", "__shfl_xor_sync(0xffffffff, x, 1);\n}\n"),
-    "one lane writes what four have": ("if (lane % 4 == i % 4", "if (lane % 4 == i % 2"),
-    "columns 8 to 15 lie where 0 to 7 do": ("warp * 16 + i % 2 * 8 + lane / 4;", "warp * 16 + lane / 4;"),
+    "a sum is the last of what it adds": ("parts[j] += value(", "parts[j] = value("),
+    "rows of two sums are mixed": ("value(j / 2 * 16 +", "value(j / 2 * 8 +"),
+    "the quad adds two lanes twice": ("upper ? first : second, 2)", "upper ? first : second, 1)"),
+    "a lane keeps what it gives": ("odd ? x0 : x1, 1)", "odd ? x1 : x0, 1)"),
+    "lanes of two rows store one": ("tile.d_row + lane / 2 % 2, col", "tile.d_row, col"),
+    "the other row's window": ("const auto value = [&](int i) { return __ldg(at_window_end + min(tile.d_row + i * 2 + lane / 2 % 2", "const auto value = [&](int i) { return __ldg(at_window_end + min(tile.d_row + i * 2 + lane % 2"),
+    "columns 8 to 15 lie where 0 to 7 do": ("warp * 16 + lane % 2 * 8 + lane / 4;", "warp * 16 + lane / 4;"),
     "outside is infinity": ("__uint_as_float(0xff800000)", "__uint_as_float(0x7f800000)"),
     "a window begins late": (">= window_first_held", "> window_first_held"),
     "weights of the next row": ("(lane % 4 * 2 + i / 2 * 8 % 32 + i % 2)", "(lane % 4 * 2 + i / 2 * 8 % 32 + 1)"),
     "weights of another head": ("weights_held[i / 4 * 2 + i % 2]", "weights_held[i / 4 * 2]"),
     "rows are read at each tile with K blocks": ("if (scheduler.begins_run)", "if (tile.k_blocks != 0)"),
     "tiles with K blocks are filled": ("if (tile.k_blocks == 0)", "if (tile.k_blocks != 0)"),
-    "rows past D's last are stored": ("&& row < (shape_m / 32) &&", "&& row < shape_m &&"),
+    "rows past D's last are stored": ("if (row < (shape_m / 32) &&", "if (row < shape_m &&"),
     "a filled tile's columns are half of them": ("* 64 + i % 64;", "* 64 + i % 32;"),
 }  # fmt: skip
 

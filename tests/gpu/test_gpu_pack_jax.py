@@ -65,11 +65,18 @@ def pattern(shape, dtype, seed):
 
 
 def run(p, tensors, config):
+    import torch
+
     from gemmgen import ops
 
     if p.family == "fp8_block":
-        given = {"scale_a": tensors["scale_a"], "scale_b": tensors["scale_b"]}
-        return ops.fp8_block_gemm(tensors["a"], tensors["b"], **given, config=config)
+        scales = tensors[
+            "scale_a"
+        ]  # [K / 128, M], of which JAX's call makes rows of whole 16 bytes
+        m = scales.shape[1]
+        scales = torch.nn.functional.pad(scales, (0, -m % 4))[:, :m].mT
+        given = {"scale_a": scales, "scale_a_layout": "mn", "scale_b": tensors["scale_b"]}
+        return ops.fp8_block_gemm(a=tensors["a"], b=tensors["b"], **given, config=config)
     given = {"epilogue": EPILOGUES["residual"], "c": tensors["arg_c"]} if "arg_c" in tensors else {}
     return ops.gemm(tensors["a"], tensors["b"], **given, config=config)
 

@@ -12,7 +12,7 @@ from .rows_protocol import row, visit
 
 COMPACT, SMALL_PAGES = "logits-compact", "logits-paged-32"
 PAGE_32 = PAGE.replace("64", "32")
-AT = "const uint32_t at = uint32_t(col) - uint32_t(window_first_held[i / 2]);"
+AT = "const uint32_t at = uint32_t(col) - uint32_t(window_first_held[0]);"
 
 
 def as_whole_rows(s: ir.StoreValues) -> ir.StoreValues:
@@ -40,9 +40,9 @@ ROWS = (
     row("121b", COMPACT, "a window begins where it ends", "P", ir=visit(ir.StoreValues, by_the_end)),
     row("121c", COMPACT, "tiles that no window reaches are stored too", "P", ir=visit(ir.If, stored_in_all_tiles)),
     row("121d", COMPACT, "columns lie where the product's do", "E", text=edit((AT, "const uint32_t at = col;"))),
-    row("121e", COMPACT, "all rows begin with the first one's window", "E", text=edit((AT, AT.replace("i / 2", "0")))),
-    row("121f", COMPACT, "what lies before a window goes into the row before", "E", text=edit((" && col >= window_first_held[i / 2] && at < uint32_t(d_room)", ""))),
-    row("121g", COMPACT, "what lies behind a window is written", "E", text=edit(("col < min(window_end_held[i / 2], shape_n)", "col < shape_n"))),
+    row("121e", COMPACT, "all rows begin with the first one's window", "E", text=edit((AT, AT.replace("window_first_held[0]", "__shfl_sync(0xffffffff, window_first_held[0], 0)")))),
+    row("121f", COMPACT, "what lies before a window goes into the row before", "E", text=edit((" && col >= window_first_held[0] && at < uint32_t(d_room)", ""))),
+    row("121g", COMPACT, "what lies behind a window is written", "E", text=edit(("col < min(window_end_held[0], shape_n)", "col < shape_n"))),
     row("122", SMALL_PAGES, "half of the pages, of twice the rows", "P",
         ir=visit(ir.LoadPages, lambda s: replace(s, rows=64, count=s.count // 2))),
     row("122b", SMALL_PAGES, "pages lie 64 rows apart in the tile", "P", ir=of_page(doubled)),

@@ -50,6 +50,6 @@ ROWS = (
     row("119d", PAGED, "only a CTA's first run reads what its rows are given", "E",
         text=edit(("begins_run = left == 0;\n        if (begins_run)", "begins_run = index < stride;\n        if (left == 0)"))),
     row("119e", PAGED, "a run's last tile is left out", "E", text=edit(("left = min(run, whole_n - n_of_run)", "left = max(1, min(run, whole_n - n_of_run) - 1)"))),
-    row("119f", PAGED, "the two halves of a warp's columns are exchanged", "E", text=edit(("warp * 16 + i % 2 * 8 + lane / 4;", "warp * 16 + (i + 1) % 2 * 8 + lane / 4;"))),
+    row("119f", PAGED, "the two halves of a warp's columns are exchanged", "E", text=edit(("warp * 16 + lane % 2 * 8 + lane / 4;", "warp * 16 + (lane + 1) % 2 * 8 + lane / 4;"))),
     row("119g", PAGED, "a tile that no window reaches is zeros", "E", text=edit(("= __uint_as_float(0xff800000);", "= 0;"))),
 )  # fmt: skip

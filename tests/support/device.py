@@ -157,6 +157,9 @@ class Ptx:
 
     quad_sum = quad_max
 
+    def quad_share(self, x0, x1, x2, x3, lane):
+        return (x0, x1, x2, x3)[lane % 4]
+
     def pack_bf16(self, low, high):
         return low, high
 
