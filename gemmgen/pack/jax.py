@@ -123,8 +123,7 @@ def _array(t: Tensor) -> Array:
 
 
 def _padded(t: Tensor) -> Array:
-    laid = f"({t.inner} + {t.step - 1}) / {t.step} * {t.step}"
-    return replace(_array(t), laid=(t.outer, laid), strides=((t.stride, laid),))
+    return replace(_array(t), laid=(t.outer, t.whole), strides=((t.stride, t.whole),))
 
 
 def _python(sides: tuple[str, ...]) -> str:

@@ -62,6 +62,11 @@ class Tensor:
         return 16 // self.dtype.bytes
 
     @property
+    def whole(self) -> str:
+        """`inner`, rounded up to such a multiple."""
+        return f"({self.inner} + {self.step - 1}) / {self.step} * {self.step}"
+
+    @property
     def stride(self) -> str:
         return f"{self.name}_stride"
 
@@ -97,7 +102,7 @@ class Tensor:
         size = f"groups * args.{self.stride}_g" if self.grouped else rows
         address = self._address(f"[{'groups, ' * self.grouped}{self.outer}, {self.inner}]", size)
         says = f"elements from row to row, a multiple of {step}"
-        row = number(self.stride, says, f"({self.inner} + {step - 1}) / {step} * {step}")
+        row = number(self.stride, says, self.whole)
         says = f"elements from group to group, a multiple of {step}"
         group = number(f"{self.stride}_g", says, rows)
         return (address, row, *(group,) * self.grouped)

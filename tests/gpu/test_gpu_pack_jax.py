@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from packs import sizes
 
 from gemmgen.epilogues import EPILOGUES
 from gemmgen.ir.dtypes import BF16, E4M3
@@ -70,10 +71,8 @@ def run(p, tensors, config):
     from gemmgen import ops
 
     if p.family == "fp8_block":
-        scales = tensors[
-            "scale_a"
-        ]  # [K / 128, M], of which JAX's call makes rows of whole 16 bytes
-        m = scales.shape[1]
+        scales = tensors["scale_a"]
+        m = scales.shape[1]  # JAX's call makes rows of whole 16 bytes of [K / 128, M]
         scales = torch.nn.functional.pad(scales, (0, -m % 4))[:, :m].mT
         given = {"scale_a": scales, "scale_a_layout": "mn", "scale_b": tensors["scale_b"]}
         return ops.fp8_block_gemm(a=tensors["a"], b=tensors["b"], **given, config=config)
@@ -92,8 +91,7 @@ def test_a_jitted_call_gives_the_bits_of_ops(name, tmp_path):
     of, asked = target(p, made.interface), []
     for shape in SHAPES:
         names = dict(zip("mnk", shape, strict=True))
-        sides = [tuple(eval(s.replace("/", "//"), dict(names)) for s in x.sides) for x in of.inputs]
-        asked.append([(list(s), x.jax) for s, x in zip(sides, of.inputs, strict=True)])
+        asked.append([(sizes(x, names), x.jax) for x in of.inputs])
     out = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("jax_run.py")), str(tmp_path), PREFIX],
         input=json.dumps(asked), env=os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"},

@@ -158,3 +158,8 @@ def logged(log, function):
 
 def hexed(value):
     return bytes(value).hex()
+
+
+def sizes(x, sides):
+    """Of an array for JAX, whose sides are in C."""
+    return tuple(eval(side.replace("/", "//"), dict(sides)) for side in x.sides)

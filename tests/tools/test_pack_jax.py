@@ -24,6 +24,7 @@ from packs import (  # noqa: F401
     logged,
     made,
     needs_cc,
+    sizes,
 )
 
 from gemmgen.config import Config
@@ -61,10 +62,6 @@ def found_in(name):
     p, config = CASES[name]
     found = made(p, {(128, SIDES["n"], SIDES["k"]): config}, PREFIX)
     return found, target(p, found.interface)
-
-
-def sizes(x, sides=SIDES):
-    return tuple(eval(side.replace("/", "//"), dict(sides)) for side in x.sides)
 
 
 def test_every_dtype_has_a_name_there():
@@ -184,7 +181,7 @@ def test_a_call_is_the_launch_that_python_makes(name, call, compiles_nothing):
     asked = asked_of(of)
     (said,), log = call(name, asked)
     shapes, addresses, lowered = said
-    assert shapes == [[[*sizes(x)], x.jax] for x in of.outputs] and lowered
+    assert shapes == [[[*sizes(x, SIDES)], x.jax] for x in of.outputs] and lowered
     (x,) = found.kernels
     at = dict(zip((y.name for y in of.inputs), addresses, strict=True))
     encoded = [list(map(int, line)) for line in logged(log, "cuTensorMapEncodeTiled")]
@@ -193,7 +190,7 @@ def test_a_call_is_the_launch_that_python_makes(name, call, compiles_nothing):
     at |= {n: e[2] for n, e in zip(names, encoded, strict=True) if n == "d"}
     by_name = {y.name: y for y in (*of.inputs, *of.outputs)}
     for m, line in zip(x.kernel.maps, encoded, strict=True):
-        outer, inner = sizes(by_name[m.tensor])
+        outer, inner = sizes(by_name[m.tensor], SIDES)
         given = Matrix(pointer=at[m.tensor], outer=outer, inner=inner, stride=inner)
         assert line == encoded_as(describe(x.kernel, m, given))
     (launched,) = logged(log, "cuLaunchKernelEx")
