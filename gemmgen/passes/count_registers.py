@@ -109,7 +109,7 @@ def beside(kernel: Kernel, role: Role) -> int:
     divides = kernel.cluster.k > 1 or kernel.scheduler.streams or kernel.peers.slot > 0
     sums = any(isinstance(s, Mma) for s in walk(role.body))
     divided = dividing * (divides and kernel.ring and sums)
-    more = _of_copies(kernel, role) + _of_held(role) + _of_sums(role)
+    more = _of_copies(kernel, role) + _of_held(role) + _of_sums(kernel, role)
     return _epilogue(kernel, role) + copies + divided + _of_pieces(kernel, role) + more
 
 
@@ -147,13 +147,12 @@ def _of_held(role: Role) -> int:
     return HELD_VALUES * (scaled and computed and waves > 1 and not promotes)
 
 
-def _of_sums(role: Role) -> int:
+def _of_sums(kernel: Kernel, role: Role) -> int:
     """Sums of rows, of each wave, for ptxas computes some beside others, and where the rows of D lie that they are stored to. As if they took
     accumulators' place 2 of 70 random configs spilled 88 and 232 bytes, without the rows' places 3 of 220 up to 120: of 8 and 16 rows of D. So
     counted 7 of 440 spill up to 72, which 16 registers more do not mend; the build refuses those."""
-    sums = {s.wave: s.dst for s in walk(role.body) if isinstance(s, Evaluate) and s.of == "sums"}
-    counts = [r.count for r in role.locals for dst in sums.values() if r.name == dst]
-    return 4 * sum(counts) + PLACE_OF_ROW * 2 * max(counts, default=0)
+    waves = {s.wave for s in walk(role.body) if isinstance(s, Evaluate) and s.of == "sums"}
+    return kernel.block.d_m * (2 * len(waves) + PLACE_OF_ROW * bool(waves))
 
 
 def _own_columns(role: Role) -> int:

@@ -11,7 +11,8 @@ from ..ir.nodes import Evaluate, If, Kernel, Registers, Role, Stmt, StoreValues,
 from ..ir.rewrite import map_body, map_role, walk
 from ..target import Target
 
-BOTH = "_of_both"  # halves of 16 columns
+# Of registers, by the argument and by who reads it.
+Counts = Mapping[tuple[type[Expr], type[Stmt]], int]
 
 
 def hold_arguments(kernel: Kernel, target: Target) -> Kernel:
@@ -21,27 +22,26 @@ def hold_arguments(kernel: Kernel, target: Target) -> Kernel:
     if kernel.block.fold_rows == 1:
         return kernel
     rows = kernel.block.d_m
-    counts = {PerRow: rows * kernel.block.fold_rows // 4, RowBound: (rows + 1) // 2, PerColumn: 1}
+    counts: Counts = {  # a lane adds up two columns, and has one of every four sums
+        (PerRow, Evaluate): rows * kernel.block.fold_rows // 4,
+        (PerColumn, Evaluate): 2,
+        (PerColumn, StoreValues): 1,
+        (RowBound, StoreValues): (rows + 1) // 2,
+    }
     return map_role(kernel, "consumer", lambda r: _holding(r, counts))
 
 
-def _holding(role: Role, counts: Mapping[type[Expr], int]) -> Role:
-    """counts: of registers, by what they are of. A lane has a column of each sum, and adds up two."""
+def _holding(role: Role, counts: Counts) -> Role:
     found = [s for s in walk(role.body) if isinstance(s, Evaluate | StoreValues)]
     reads: dict[str, Evaluate] = {}
+    registers: dict[str, Registers] = {}
     for s in found:
         for x in arguments(s.value):
-            if isinstance(x, PerRow | RowBound | PerColumn):
-                dst = _registers(x, s)
+            if (type(x), type(s)) in counts:
+                dst, dtype = _registers(x, s), S32 if isinstance(x, RowBound) else F32
                 reads.setdefault(dst, Evaluate(dst=dst, wave=s.wave, value=x, of="argument"))
-    registers = tuple(
-        Registers(
-            name=name,
-            dtype=S32 if isinstance(s.value, RowBound) else F32,
-            count=counts[type(s.value)] + name.endswith(BOTH),
-        )
-        for name, s in reads.items()
-    )
+                count = counts[type(x), type(s)]
+                registers[dst] = Registers(name=dst, dtype=dtype, count=count)
     of_columns = tuple(s for s in reads.values() if isinstance(s.value, PerColumn))
     of_rows = tuple(s for s in reads.values() if s not in of_columns)
     first = If(when="new_run", body=of_rows)
@@ -56,11 +56,13 @@ def _holding(role: Role, counts: Mapping[type[Expr], int]) -> Role:
                 return replace(s, setup=(*s.setup, first, *each))
         return s
 
-    return replace(role, locals=(*role.locals, *registers), body=map_body(role.body, visit))
+    return replace(
+        role, locals=(*role.locals, *registers.values()), body=map_body(role.body, visit)
+    )
 
 
 def _registers(x: Argument, s: Evaluate | StoreValues) -> str:
-    """Columns are a wave's own, rows all waves' alike."""
+    """Columns are a wave's own, those of sums and those that are added up; rows all waves' alike."""
     if not isinstance(x, PerColumn):
         return f"{x.name}_held"
-    return f"{x.name}{s.wave}{BOTH if isinstance(s, Evaluate) else '_held'}"
+    return f"{x.name}{s.wave}_{'added' if isinstance(s, Evaluate) else 'held'}"
