@@ -30,12 +30,13 @@ from gemmgen.cli.playground.panes import PANES, USUAL, drafted, inside
 from gemmgen.cli.playground.position import position
 from gemmgen.cli.playground.query import LONGEST, Query, names, read, write
 from gemmgen.cli.playground.server import HEADERS, Server
-from gemmgen.errors import UnsupportedProblem
+from gemmgen.errors import ArgumentError, UnsupportedProblem
 from gemmgen.heuristics.tuned import pick
 from gemmgen.ir.counts import MOST_SIDE
 from gemmgen.ir.text import dump
 from gemmgen.levers import FIELDS, LEVERS, MORE, add
 from gemmgen.levers.lever import Lever, integer
+from gemmgen.ops import invariance
 from gemmgen.passes import RULES
 from gemmgen.pipeline import compile_to_source
 from gemmgen.problem import Problem
@@ -160,6 +161,21 @@ def test_a_position_is_the_choice_with_levers_moved():
     given = position(replace(q, config='{"block_m": 64, "consumers": 1}'))
     assert (given.base.block_m, given.base.consumers, given.config.stages) == (64, 1, 2)
     assert given.pick.config == chosen
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_the_choice_is_what_the_process_is_told_now(first):
+    """Whatever it was told when the same was asked before."""
+    q = read("family=w4a16&weights=int4_128_bf16")
+    problem, (_, n, k) = position(q).launch.problem, SHAPE
+    configs = {}
+    for on in (first, not first, first):
+        with invariance.asking(on):
+            configs[on] = position(q).config
+    wanted = invariance.split_of(problem, n, k, True)
+    invariance.check(problem, configs[True], k, wanted)
+    with pytest.raises(ArgumentError, match=f"must add up as split_k={wanted} does"):
+        invariance.check(problem, configs[False], k, wanted)
 
 
 def test_where_nothing_is_chosen_a_config_may_still_be_given(monkeypatch):

@@ -10,6 +10,7 @@ from ...config import Config
 from ...errors import ArgumentError, GemmgenError, IllegalConfig, UnsupportedProblem
 from ...heuristics.tuned import Pick
 from ...ir.nodes import Kernel
+from ...ops import invariance
 from ...ops.building import picked_for
 from ...pipeline import lower
 from ...problem import Problem, Shape
@@ -89,10 +90,14 @@ def _problem(p: Position) -> Problem:
     return p.launch.problem
 
 
-@lru_cache(maxsize=KEPT)
 def chosen(at: Asked) -> Pick:
-    """As the command line chooses, for an H200."""
-    return picked_for(at.problem, at.shape, at.groups, H200.device_name)
+    """As the command line chooses, for an H200, and as the process is told now (`set_invariant`)."""
+    return _picked(at, invariance.split_of(at.problem, *at.shape[1:]))
+
+
+@lru_cache(maxsize=KEPT)
+def _picked(at: Asked, split_k: int) -> Pick:
+    return picked_for(at.problem, at.shape, at.groups, H200.device_name, split_k=split_k)
 
 
 @lru_cache(maxsize=KEPT)
