@@ -19,7 +19,7 @@ from used_or_refused import (
     lines,
 )
 from used_or_refused.model import Ignored, Tally
-from used_or_refused.running import alone
+from used_or_refused.running import alone, run
 from used_or_refused.values import Call
 
 import gemmgen
@@ -52,6 +52,20 @@ def test_calls(request, number):
     draws = max(64, CALLS // request.config.option.sample)
     tally = campaign.of_calls(draws, number, stop=True)
     assert tally.used and tally.refused
+
+
+def test_a_line_runs_in_a_folder_of_its_own_only(tmp_path, monkeypatch):
+    """What was not laid there is removed."""
+    monkeypatch.chdir(tmp_path)
+    kept = tmp_path / "kept"
+    kept.write_text("mine")
+    with pytest.raises(RuntimeError, match="inside of `alone`"):
+        run("list")
+    with alone():
+        assert not run("list").files and Path.cwd() != tmp_path
+    with pytest.raises(RuntimeError, match="inside of `alone`"):
+        run("list")
+    assert kept.read_text() == "mine"
 
 
 def test_everything_that_can_be_given_is_drawn():

@@ -90,19 +90,25 @@ def alone() -> Iterator[None]:
         work.mkdir()
         os.chdir(work)
         stack.callback(os.chdir, before)
-        global BEFORE
-        BEFORE = given_files.lay(work)
-        run.cache_clear()
+        stack.callback(_into, LAID)
+        _into((work, given_files.lay(work)))
         yield
-        run.cache_clear()
 
 
-BEFORE: dict[Path, bytes] = {}
+def _into(laid: tuple[Path, dict[Path, bytes]] | None) -> None:
+    global LAID
+    LAID = laid
+    run.cache_clear()
+
+
+LAID: tuple[Path, dict[Path, bytes]] | None = None  # the folder of `alone`, and what was laid there
 
 
 @lru_cache(maxsize=4096)
 def run(*argv: str) -> Outcome:
-    """`gemmgen ARGV`."""
+    """`gemmgen ARGV`, inside of `alone`: of its folder all is removed afterwards that was not there."""
+    if LAID is None:
+        raise RuntimeError("run works in a folder that it empties: call it inside of `alone`")
     asked: list[str] = []
     passed: list[str] = []
     errors: list[Any] = []
@@ -112,7 +118,7 @@ def run(*argv: str) -> Outcome:
         stack.enter_context(contextlib.redirect_stdout(out))
         stack.enter_context(contextlib.redirect_stderr(io.StringIO()))
         code, broke = _ran(argv, errors)
-    files = tuple(given_files.restored(Path.cwd(), BEFORE).items())
+    files = tuple(given_files.restored(*LAID).items())
     said = {"error": errors[-1]} if errors else _said(argv, out.getvalue())
     if said is None:
         broke = broke or f"printed no JSON: {out.getvalue()[:100]!r}"
