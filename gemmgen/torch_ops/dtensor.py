@@ -171,7 +171,7 @@ def _rules(op: Operator, overload: Overload) -> Callable[..., Any]:
 def placements(call: Sharding, size: str) -> tuple[list[Any], dict[str, Any]]:
     """Of the results, and of the tensors by name, where ranks divide `size`; "": where nothing is divided."""
     whole = DISTRIBUTED.Replicate()
-    part = DISTRIBUTED.Partial() if size == "K" else whole
+    part = DISTRIBUTED.Partial() if call.adds_up(size) else whole
 
     def of(sides: Sides, otherwise: Any) -> Any:
         at = [i for i, side in enumerate(sides) if side.of == size]

@@ -77,6 +77,12 @@ class Sharding:
         """The sizes that so many ranks may divide."""
         return [x for x in dict.fromkeys(self._independent()) if self._fits(x, ranks)]
 
+    def adds_up(self, size: str) -> bool:
+        """Whether ranks that divide `size` have parts of sums; "" is divided by none."""
+        return bool(size) and not all(
+            any(side.of == size for side in sides) for sides in self.results
+        )
+
     def _independent(self) -> Iterator[str]:
         """The sizes whose parts are computed apart, or add up."""
         if not self.op.operands:

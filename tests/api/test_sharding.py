@@ -58,6 +58,15 @@ def test_every_operator_has_rules():
     assert {*DIVISIBLE} == {op.name for op in DIVIDED}
 
 
+def test_parts_by_every_rule_make_the_whole():
+    with referring_on_cpu():
+        for name, overload in OVERLOADS:
+            op = BY_NAME[name]
+            given = case(op, overload)
+            for size in divisible(name, overload=overload):
+                dtensors.in_parts(op, overload, given, size)
+
+
 @pytest.mark.parametrize(("name", "overload"), OVERLOADS, ids=lambda x: x or "default")
 def test_every_rule(ranks, name, overload):  # noqa: F811
     sizes = DIVISIBLE[name].replace("K", "" if overload == "quantised" else "K")
