@@ -16,6 +16,8 @@ from .quantise import quantise_rows
 from .routing import route
 from .spreading import spread
 from .tensors import check_no_gradient
+from .w4a8 import w4a8_grouped_gemm
+from .w4a16 import w4a16_grouped_gemm
 
 # Rows of an expert in the mean, up to which the first GEMM takes tokens by index. Measured, it took 0.95 to 1.00 of the time with
 # copies up to here, and 0.89 to 1.20 of it of more rows (docs/adr/0063-rows-by-index.md).
@@ -36,10 +38,12 @@ def moe(
     add: Any = None,
     order: str = "alternating",
     epilogue: str = "swiglu",
+    packed: str | None = None,
+    activations: str | None = None,
     experts: int | None = None,
     first: int = 0,
 ) -> Any:
-    """bfloat16 [T, H]: of each token t the sum over j of weights[t, j] * expert chosen[t, j] of x[t], after add[t] if given.
+    """x's dtype, [T, H]: of each token t the sum over j of weights[t, j] * expert chosen[t, j] of x[t], after add[t] if given.
 
     An expert e of x is f(x @ gate^T, x @ up^T) @ w2[e]^T, gate and up the rows of w1[e], f(g, u) = silu(g) * u.
     x: bfloat16 [T, H]. w1: [E, 2 * I, H]; w2: [E, H, I]; both bfloat16, or float8_e4m3fn with scale_w1: float32 [E,
@@ -48,10 +52,12 @@ def moe(
     what `epilogue` gives, which is rounded to bfloat16 before, are quantised per row; INT8 has H and I of at most 131071. Weights are contiguous along their last side, other strides multiples of 16 bytes.
     order: of w1's rows: "alternating" between gate and up, one GEMM with an epilogue that pairs columns; or "halves", gate's, then up's, as checkpoints
     have them: a GEMM each, the second of which reads the first's result, rounded to bfloat16. Those need I to be a multiple of 128 where blocks have scales.
+    packed: the name of what w1 and w2 are packed from (`gemmgen.quant.Packed.weights`): they are `blocks` then, uint8 [E, 2 * I / 64, ceil(H/128), bytes of a block] and [E, ceil(H/64), ceil(I/128), bytes], contiguous, of rows that alternate; I is a multiple of 32, I and H of the columns that share a scale.
+    scale_w1 and scale_w2 are their `factors` [E, 2 * I] and [E, H] where they have some, else None. activations: None: x, add and the result are of the dtype that blocks are packed for, bfloat16 or float16; "e4m3": of blocks for that x and what `epilogue` gives are quantised per row, as above.
     epilogue: f: "swiglu"; "geglu" by erf, "geglu_tanh", "reglu"; or "swiglu_clamped", gpt-oss's, with alpha 1.702 and limit 7. bias_w1: float32 [E, 2 * I], in the order of
     w1's rows; bias_w2: float32 [E, H]; both or none, contiguous. They are added to what the products give, before f and before weights.
     chosen: int32 or int64 [T, top], ids of `experts` (None: of first + E), of which w1 and w2 have E, at most 512, from `first` on. A choice of others, and an id that
-    is none, adds nothing. weights: float32, bfloat16 or float16 [T, top]. add: bfloat16 [T, H].
+    is none, adds nothing. weights: float32, bfloat16 or float16 [T, top]. add: [T, H] of x's dtype.
 
     The sum is in FP32 in the order of j (`combine`), so a result depends neither on timing nor on the order of tokens, but for the choice of configs, which follows T
     (`gemmgen.ops.set_invariant`). Launches on torch's current stream: `route`, `quantise_rows` if there are scales, `spread`, two or three grouped GEMMs, `combine`: seven at most. Where experts have
@@ -68,13 +74,11 @@ def moe(
         bias_w2=bias_w2,
         order=order,
         epilogue=epilogue,
+        packed=packed,
+        activations=activations,
     )
     experts = check(w, x, chosen, weights, add, experts, first)
-    given = {
-        "x": x,
-        **{name: t for name, t in vars(w).items() if name not in ("order", "epilogue")},
-    }
-    given |= {"weights": weights, "add": add}
+    given = {"x": x, **w.tensors, "weights": weights, "add": add}
     check_no_gradient(given, "must not: gemmgen.torch_ops.moe_train has gradients")
     check_places(w)
     y, slots = results(CALLS, w, x, chosen, experts=experts, first=first)
@@ -91,8 +95,7 @@ def results(
     codes, scale = _quantised_tokens(calls, w, x)
     expected = expected_of(chosen.numel(), experts, w.w1.shape[0])
     taken: dict[str, Any] = {}
-    blocks = w.scaled and not w.by_row
-    if blocks and 0 not in chosen.shape and expected[0] <= MOST_TAKEN:
+    if w.by_block and 0 not in chosen.shape and expected[0] <= MOST_TAKEN:
         taken = {"rows": copies, "top": chosen.shape[1]}
         a = [codes, calls.spread(codes.narrow(1, 0, 0), scale, slots, copies.shape[0])[1]]
     else:
@@ -104,7 +107,7 @@ def results(
 def _quantised_tokens(calls: Calls, w: Experts, x: Any) -> tuple[Any, Any]:
     if w.by_row:
         return mixture_by_row.quantised(calls, w, x)
-    return calls.quantise_rows(x) if w.scaled else (x, None)
+    return calls.quantise_rows(x) if w.by_block else (x, None)
 
 
 def expected_of(copies: int, experts: int, held: int) -> tuple[int, int]:
@@ -130,15 +133,17 @@ def multiplied(
     """
     said: dict[str, Any] = {"group_ends": ends, "alignment": ALIGNMENT}
     said |= {"expected_rows": expected_rows, "expected_groups": expected_groups}
-    if not w.scaled:
-        del a[1:]
-        h = _hidden(calls.plain, calls.plain, w, a, said)
-        return calls.plain(h, *w.second(), **w.after(), **said)
     if w.by_row:
         return mixture_by_row.multiplied(calls, w, a, said)
-    said |= {"scale_a_layout": "mn"}
-    h = _hidden(calls.blocks, calls.quantised, w, a, said | (taken or {}))
-    return calls.blocks(*h, *w.second(), **w.after(), **said)
+    after = w.after(a[0].shape[1])
+    if w.by_block:
+        said |= {"scale_a_layout": "mn"}
+        h = _hidden(calls.blocks, calls.quantised, w, a, said | (taken or {}))
+        return calls.blocks(*h, *w.second(), **after, **said)
+    del a[1:]
+    gemm = calls.plain if w.packed is None else calls.coded
+    h = _hidden(gemm, gemm, w, a, said)
+    return gemm(h, *w.second(), **after, **said)
 
 
 def _hidden(
@@ -146,7 +151,7 @@ def _hidden(
 ) -> Any:
     """What the second GEMM multiplies: `last` gives it, of halves from what `gate` does. Empties a."""
     if w.order == "halves":
-        half, (of_gate, of_up) = w.w1.shape[1] // 2, w.halves()
+        half, (of_gate, of_up) = w.inner, w.halves()
         c = gate(*a, *w.first(0, half), **of_gate, **said)
         h = last(*a, *w.first(half, half), c=c, **of_up, **said)
     else:
@@ -173,4 +178,6 @@ CALLS = Calls(
     quantised=_quantised,
     by_row=fp8_grouped_gemm,
     integers=int8_grouped_gemm,
+    coded=w4a16_grouped_gemm,
+    coded_by_row=w4a8_grouped_gemm,
 )

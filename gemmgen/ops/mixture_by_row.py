@@ -23,19 +23,24 @@ DTYPES = (E4M3, S8)
 
 
 def quantised(calls: Calls, w: Experts, x: Any) -> tuple[Any, Any]:
-    """x [M, K] in the dtype of the weights, and float32 [M, 1]."""
-    codes, scale = calls.quantise_rows(x, None, dtype=dtype_of("w1", w.w1, DTYPES).name)
+    """x [M, K] in the dtype that weights are multiplied in, and float32 [M, 1]."""
+    codes, scale = calls.quantise_rows(x, None, dtype=_multiplied_in(w).name)
     return codes, scale.unsqueeze(-1)
 
 
 def multiplied(calls: Calls, w: Experts, a: list[Any], said: dict[str, Any]) -> Any:
     """bfloat16 [M, H]. a: rows, and their scales, float32 [M, 1]; emptied. said: of every GEMM."""
-    gemm = calls.integers if dtype_of("w1", w.w1, DTYPES) == S8 else calls.by_row
-    said = {"out_dtype": "bf16", **said}
+    gemm = calls.integers if _multiplied_in(w) == S8 else calls.by_row
+    gemm = gemm if w.packed is None else calls.coded_by_row
+    said, after = {"out_dtype": "bf16", **said}, w.after(a[0].shape[1])
     h = _hidden(gemm, w, a, said)
     codes, scale = quantised(calls, w, h)
     del h  # which nothing reads any more
-    return gemm(codes, w.w2, scale_a=scale.squeeze(-1), scale_b=w.scale_w2, **w.after(), **said)
+    return gemm(codes, w.w2, scale_a=scale.squeeze(-1), **after, **said)
+
+
+def _multiplied_in(w: Experts) -> DType:
+    return w.form.to if w.form is not None else dtype_of("w1", w.w1, DTYPES)
 
 
 def _hidden(gemm: Callable[..., Any], w: Experts, a: list[Any], said: dict[str, Any]) -> Any:
@@ -44,8 +49,8 @@ def _hidden(gemm: Callable[..., Any], w: Experts, a: list[Any], said: dict[str, 
     a.clear()
     of_rows = {"scale_a": scale.squeeze(-1), **said}
     if w.order == "alternating":
-        return gemm(rows, w.w1, scale_b=w.scale_w1, **w.activation(), **of_rows)
-    half = w.w1.shape[1] // 2
+        return gemm(rows, w.w1, **w.activation(), **of_rows)
+    half = w.inner
     gate, up = (w.w1.narrow(1, start, half) for start in (0, half))
     (scale_gate, scale_up), (of_gate, of_up) = halves_of(w.scale_w1), w.halves()
     c = gemm(rows, gate, scale_b=scale_gate, **of_gate, **of_rows)

@@ -8,10 +8,10 @@ from typing import Any
 from ..activations import GATES
 from ..errors import ArgumentError
 from ..ir.counts import INT_LIMIT
-from ..ir.dtypes import BF16, E4M3, F32, FLOATS
+from ..ir.dtypes import BF16, E4M3, F16, F32, FLOATS
 from ..routing import MOST_EXPERTS as MOST_EXPERTS
 from ..runtime.torch_tensors import dtype_of
-from . import mixture_by_row, routing
+from . import mixture_by_row, mixture_packed, routing
 from .calls import SCALE_BLOCK
 from .mixture_weights import Experts
 from .tensors import check_matrix, check_number, check_shape, check_together
@@ -26,11 +26,17 @@ def check(
 ) -> int:
     """Of the arguments of `moe`, `experts` as a number. Raises ArgumentError."""
     _check_pairs(w)
+    mixture_packed.check_said(w.packed, w.activations)
     given = {"x": x, "w1": w.w1, "w2": w.w2, "chosen": chosen, "weights": weights}
-    given |= {"scale_w1": w.scale_w1, "scale_w2": w.scale_w2} if w.scaled else {}
-    given |= {"bias_w1": w.bias_w1, "bias_w2": w.bias_w2} if w.biased else {}
-    check_together(given | ({} if add is None else {"add": add}))
-    _check_weights(w, x)
+    given |= {name: t for name, t in (*w.tensors.items(), ("add", add)) if t is not None}
+    check_together(given)
+    check_order(w.order, w.epilogue)
+    check_matrix("x", x, "T, H")
+    if w.packed is None:
+        _check_weights(w, x)
+    else:
+        mixture_packed.check(w, x)
+    _check_biases(w, x.shape[1])
     check_number("first", first, 0, INT_LIMIT - 1)
     held = int(w.w1.shape[0])  # a number for a compiler too: routes are of so many
     if experts is None:
@@ -41,15 +47,13 @@ def check(
     check_shape("weights", weights, tuple(chosen.shape))
     dtype_of("weights", weights, FLOATS)
     if add is not None:
-        dtype_of("add", add, (BF16,))
+        dtype_of("add", add, (dtype_of("x", x, (BF16, F16)),))
         check_shape("add", add, tuple(x.shape))
     return experts
 
 
 def _check_weights(w: Experts, x: Any) -> None:
-    check_order(w.order, w.epilogue)
     dtype_of("x", x, (BF16,))
-    check_matrix("x", x, "T, H")
     scaled = mixture_by_row.DTYPES if w.by_row else (E4M3,)
     dtype = dtype_of("w1", w.w1, scaled if w.scaled else (BF16,))
     dtype_of("w2", w.w2, (dtype,))
@@ -67,7 +71,6 @@ def _check_weights(w: Experts, x: Any) -> None:
         allowed = f"must be [E, 2 * I, H], I a multiple of {SCALE_BLOCK}: gate and up share no block of scales"
         raise ArgumentError("w1 shape", shape, allowed)
     check_shape("w2", w.w2, (count, hidden, inner))
-    _check_biases(w)
     if w.by_row:
         mixture_by_row.check(w, dtype)
         return
@@ -88,11 +91,11 @@ def _check_pairs(w: Experts) -> None:
             raise ArgumentError(absent[0], None, f"must be given, as {there} is")
 
 
-def _check_biases(w: Experts) -> None:
-    for name, bias, of in (("bias_w1", w.bias_w1, w.w1), ("bias_w2", w.bias_w2, w.w2)):
+def _check_biases(w: Experts, hidden: int) -> None:
+    for name, bias, rows in (("bias_w1", w.bias_w1, 2 * w.inner), ("bias_w2", w.bias_w2, hidden)):
         if bias is not None:
             dtype_of(name, bias, (F32,))
-            check_shape(name, bias, tuple(of.shape[:2]))
+            check_shape(name, bias, (w.w1.shape[0], rows))
 
 
 def check_order(order: Any, epilogue: Any, known: Iterable[str] = GATES) -> None:
@@ -104,17 +107,18 @@ def check_order(order: Any, epilogue: Any, known: Iterable[str] = GATES) -> None
 
 def check_places(w: Experts, addresses: bool = True) -> None:
     """Raise ArgumentError where the copy engine cannot read weights, or an epilogue scales. addresses: whether weights have theirs."""
-    of_epilogues = {"bias_w1": w.bias_w1, "bias_w2": w.bias_w2}
-    of_epilogues |= {"scale_w1": w.scale_w1, "scale_w2": w.scale_w2} if w.by_row else {}
-    for name, x in of_epilogues.items():
+    whole = {"bias_w1": w.bias_w1, "bias_w2": w.bias_w2}
+    whole |= {} if w.by_block else {"scale_w1": w.scale_w1, "scale_w2": w.scale_w2}
+    whole |= {} if w.packed is None else {"w1": w.w1, "w2": w.w2}
+    for name, x in whole.items():
         if x is not None and not x.is_contiguous():
             raise ArgumentError(f"{name} strides", tuple(x.stride()), "must be contiguous")
     for name, x in (("w1", w.w1), ("w2", w.w2)):
-        if x.stride(2) != 1:
+        if x.stride(-1) != 1:
             raise ArgumentError(f"{name} last stride", x.stride(2), "must be 1")
         steps = [
             step * x.element_size()
-            for n, step in zip(x.shape, x.stride()[:2], strict=False)
+            for n, step in zip(x.shape, x.stride()[:-1], strict=False)
             if n > 1
         ]
         if any(n % COPIED for n in (*steps, x.data_ptr() if addresses else 0)):

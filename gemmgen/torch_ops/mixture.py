@@ -13,7 +13,7 @@ from . import of_experts
 SCHEMA = (
     "moe(Tensor x, Tensor w1, Tensor w2, Tensor chosen, Tensor weights, *, Tensor? scale_w1=None, "
     "Tensor? scale_w2=None, Tensor? bias_w1=None, Tensor? bias_w2=None, Tensor? add=None, str order='alternating', str epilogue='swiglu', "
-    "int? experts=None, int first=0) -> Tensor"
+    "str? packed=None, str? activations=None, int? experts=None, int first=0) -> Tensor"
 )
 
 

@@ -63,6 +63,8 @@ def moe_bytes(
     add: Any = None,
     order: str = "alternating",
     epilogue: str = "swiglu",
+    packed: str | None = None,
+    activations: str | None = None,
     experts: int | None = None,
     first: int = 0,
 ) -> int:
@@ -80,6 +82,8 @@ def moe_bytes(
         bias_w2=bias_w2,
         order=order,
         epilogue=epilogue,
+        packed=packed,
+        activations=activations,
     )
     experts = check(w, x, chosen, weights, add, experts, first)
     check_places(w, addresses=False)

@@ -26,6 +26,8 @@ def calls() -> Calls:
         quantised=ops.fp8_block_grouped_gemm.quantised,
         by_row=ops.fp8_grouped_gemm,
         integers=ops.int8_grouped_gemm,
+        coded=ops.w4a16_grouped_gemm,
+        coded_by_row=ops.w4a8_grouped_gemm,
     )
 
 

@@ -12,19 +12,23 @@ torch = pytest.importorskip("torch")
 from mixtures import (  # noqa: E402
     BF16,
     BY_ROW,
+    CASES,
+    CODED,
     F32,
     FP8,
+    KINDS,
     biases_of,
     choices,
     distance,
     drawn,
     layer,
+    packed,
     weights_of,
 )
 from torch._subclasses import FakeTensorMode  # noqa: E402
 from torch_reference import on_cpu  # noqa: E402, F401
 
-from gemmgen import nn, ops  # noqa: E402
+from gemmgen import formats, nn, ops  # noqa: E402
 from gemmgen.activations import GATES  # noqa: E402
 from gemmgen.epilogues import gated_name  # noqa: E402
 from gemmgen.errors import ArgumentError  # noqa: E402
@@ -32,9 +36,8 @@ from gemmgen.nn.experts import CALLS  # noqa: E402
 from gemmgen.ops import mixture  # noqa: E402
 
 EXPERTS, HIDDEN, INNER = 6, 256, 128
-KINDS = ("fp8", "bf16", "fp8 rows", "int8")
 BOUND = {"fp8": 0.08, "bf16": 0.01, "fp8 rows": 0.08, "int8": 0.03}
-ORDERS = ("alternating", "halves")
+BOUND |= dict.fromkeys(CODED, BOUND["bf16"]) | {"mxfp4 f16": 0.002, "mxfp4 fp8": 0.08}
 
 
 @pytest.fixture(autouse=True)
@@ -58,6 +61,8 @@ def called(on_cpu, monkeypatch):  # noqa: F811
         "quantised",
         "by_row",
         "integers",
+        "coded",
+        "coded_by_row",
     )
     calls = {name: noted(name, getattr(CALLS, name)) for name in names}
     monkeypatch.setattr(mixture, "CALLS", replace(CALLS, **calls))
@@ -67,23 +72,23 @@ def called(on_cpu, monkeypatch):  # noqa: F811
 
 def given(tokens=40, top=3, kind="fp8", order="alternating", **more):
     """Arguments of a layer."""
-    found = {"x": drawn(tokens, HIDDEN), **weights_of(EXPERTS, HIDDEN, INNER, "cpu", kind, order)}
+    found = {"x": drawn(tokens, HIDDEN, kind=kind)}
+    found |= weights_of(EXPERTS, HIDDEN, INNER, "cpu", kind, order)
     return {**found, **choices(tokens, top, EXPERTS), "order": order, **more}
 
 
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "order"), CASES)
 @pytest.mark.parametrize(("tokens", "top"), ((0, 2), (1, 1), (1, 5), (40, 3), (9, 0)))
 def test_tokens_get_their_experts(tokens, top, kind, order):
     of = given(tokens, top, kind, order)
     y = ops.moe(**of)
-    assert (y.shape, y.dtype) == ((tokens, HIDDEN), BF16)
+    assert (y.shape, y.dtype) == ((tokens, HIDDEN), of["x"].dtype)
     assert distance(y, layer(**of)) < BOUND[kind]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_added_comes_first(kind):
-    of = given(kind=kind, add=drawn(40, HIDDEN))
+    of = given(kind=kind, add=drawn(40, HIDDEN, kind=kind))
     assert distance(ops.moe(**of), layer(**of)) < BOUND[kind]
     none = {**of, "chosen": torch.full((40, 3), EXPERTS)}
     assert torch.equal(ops.moe(**none), of["add"])
@@ -143,6 +148,18 @@ def test_what_a_module_of_the_same_weights_gives():
     assert torch.equal(mine(of["x"], of["chosen"], of["weights"]), ops.moe(**of))
 
 
+@pytest.mark.parametrize("kind", [x for x in CODED if x != "mxfp4 fp8"])
+def test_what_a_module_of_packed_weights_gives(kind):
+    """To the bit."""
+    of = given(kind=kind, epilogue="swiglu_clamped") | biases_of(EXPERTS, HIDDEN, INNER)
+    biased = {"activation": of["epilogue"], "bias": True}
+    mine = nn.Experts4bit(EXPERTS, HIDDEN, INNER, weights=of["packed"], **biased)
+    names = {"w1": "gate_up", "w2": "down", "bias_w1": "gate_up_bias", "bias_w2": "down_bias"}
+    names |= {"scale_w1": "gate_up_factors", "scale_w2": "down_factors"}
+    mine.load_state_dict({name: of[x] for x, name in names.items() if x in of}, strict=False)
+    assert torch.equal(mine(of["x"], of["chosen"], of["weights"]), ops.moe(**of))
+
+
 LAUNCHES = {
     ("fp8", "alternating"): "route quantise_rows spread quantised blocks combine",
     ("fp8", "halves"): "route quantise_rows spread blocks quantised blocks combine",
@@ -155,6 +172,11 @@ LAUNCHES = {
         "int8",
         "halves",
     ): "route quantise_rows spread integers integers quantise_rows integers combine",
+    **{(x, "alternating"): "route spread coded coded combine" for x in CODED},
+    (
+        "mxfp4 fp8",
+        "alternating",
+    ): "route quantise_rows spread coded_by_row quantise_rows coded_by_row combine",
 }
 
 
@@ -188,8 +210,7 @@ def expected(called):
     return {(x["expected_rows"], x["expected_groups"]) for _, x in called if "expected_rows" in x}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize(("kind", "order"), CASES)
 @pytest.mark.parametrize("epilogue", GATES)
 def test_other_gates(epilogue, order, kind, called):
     of = given(kind=kind, order=order, epilogue=epilogue)
@@ -198,8 +219,7 @@ def test_other_gates(epilogue, order, kind, called):
     assert [of["epilogue"] for _, of in called if "epilogue" in of] == [asked]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize(("kind", "order"), CASES)
 @pytest.mark.parametrize("epilogue", GATES)
 def test_biases(epilogue, order, kind):
     """Of both products, in the order of w1's rows; a copy that is nowhere has none."""
@@ -306,6 +326,70 @@ def test_errors_of_scales_of_rows(kind, named, change, called):
     assert e.value.argument == named and not called
 
 
+OF_PACKED = (
+    ("packed", lambda of: {"packed": "int4"}),
+    ("packed", lambda of: {"packed": 4}),
+    ("packed", lambda of: {"packed": "int4_64_f16", "activations": "e4m3"}),
+    ("activations", lambda of: {"activations": "bf16"}),
+    ("activations", lambda of: {"packed": None, "activations": "e4m3"}),
+    ("order", lambda of: {"order": "halves"}),
+    ("x dtype", lambda of: {"x": of["x"].float()}),
+    ("x dtype", lambda of: {"x": of["x"].half(), "add": None}),
+    ("x shape", lambda of: {"x": of["x"][:, :250]}),
+    ("w1 dtype", lambda of: {"w1": of["w1"].view(torch.int8)}),
+    ("w1 shape", lambda of: {"w1": of["w1"].flatten(2)}),
+    ("w1 shape", lambda of: {"w1": of["w1"][:, :, :1]}),
+    ("w1 shape", lambda of: {"w1": of["w1"][..., 1:]}),
+    ("w1 shape", lambda of: {"w1": of["w1"][:0], "w2": of["w2"][:0]}),
+    ("w1 shape", lambda of: {"w1": of["w1"][:, :0]}),
+    ("w1 strides", lambda of: {"w1": of["w1"].mT.contiguous().mT}),
+    ("w1", lambda of: {"w1": shifted(of["w1"]).view(torch.uint8)}),
+    ("w2 dtype", lambda of: {"w2": of["w2"].view(FP8)}),
+    ("w2 shape", lambda of: {"w2": of["w2"][:5]}),
+    ("w2 shape", lambda of: {"w2": of["w2"][:, 1:]}),
+    ("w2 strides", lambda of: {"w2": of["w2"].transpose(0, 1).contiguous().transpose(0, 1)}),
+    ("add dtype", lambda of: {"add": of["x"].half()}),
+    ("bias_w1 shape", lambda of: {f"bias_w{i}": torch.ones(EXPERTS, HIDDEN - i) for i in (1, 2)}),
+    ("bias_w2", lambda of: {"bias_w1": torch.ones(EXPERTS, 2 * INNER)}),
+)
+
+
+@pytest.mark.parametrize(("named", "change"), OF_PACKED, ids=[x for x, _ in OF_PACKED])
+def test_errors_of_packed_weights(named, change, called):
+    of = given(kind="mxfp4")
+    with pytest.raises(ArgumentError) as e:
+        ops.moe(**of | change(of))
+    assert e.value.argument == named and not called
+
+
+def test_errors_of_factors(called):
+    """Of weights that have some, and none of others."""
+    of, other = given(kind="nvfp4"), given(kind="mxfp4")
+    factors = {n: of[n] for n in ("scale_w1", "scale_w2")}
+    for base, changed, named in (
+        (of, {"scale_w1": None, "scale_w2": None}, "scale_w1"),
+        (of, {"scale_w2": None}, "scale_w2"),
+        (of, {"scale_w2": of["scale_w2"].double()}, "scale_w2 dtype"),
+        (of, {"scale_w2": of["scale_w2"][:, 1:]}, "scale_w2 shape"),
+        (of, {"scale_w1": of["scale_w1"].mT.contiguous().mT}, "scale_w1 strides"),
+        (other, factors, "scale_w1"),
+    ):
+        with pytest.raises(ArgumentError) as e:
+            ops.moe(**base | changed)
+        assert e.value.argument == named and not called
+
+
+def test_groups_divide_what_is_between_the_gemms(called):
+    form = formats.int4(32, "bf16")
+    w = packed(drawn(2, 192, 128), drawn(2, 128, 96), form, BF16)
+    of = {"x": drawn(3, 128), **w, **choices(3, 1, 2)}
+    assert distance(ops.moe(**of), layer(**of)) < BOUND["int4"]
+    called.clear()
+    with pytest.raises(ArgumentError) as e:
+        ops.moe(**of | {"packed": "int4_64_bf16", **{n: of[n][..., :4352] for n in ("w1", "w2")}})
+    assert e.value.argument == "w1 shape" and "96" in str(e.value) and not called
+
+
 def test_integers_have_scales_of_rows_and_sums_that_fit(called):
     of = given(kind="int8")
     blocks = {f"scale_{n}": given()[f"scale_{n}"] for n in ("w1", "w2")}
@@ -352,6 +436,6 @@ def test_the_fake(kind):
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         of = {n: mode.from_tensor(x) if isinstance(x, torch.Tensor) else x for n, x in of.items()}
         y = torch.ops.gemmgen.moe(**of)
-        assert (tuple(y.shape), y.dtype) == ((40, HIDDEN), BF16)
+        assert (tuple(y.shape), y.dtype) == ((40, HIDDEN), of["x"].dtype)
         with pytest.raises(ArgumentError):
             torch.ops.gemmgen.moe(**of | {"experts": 2})

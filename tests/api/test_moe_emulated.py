@@ -8,13 +8,14 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
 
 from emulated_ops import Memory, emulated, real_torch  # noqa: E402, F401
-from mixtures import biases_of, choices, distance, drawn, layer, weights_of  # noqa: E402
+from mixtures import CODED, biases_of, choices, distance, drawn, layer, weights_of  # noqa: E402
 
 from gemmgen import ops  # noqa: E402
 from gemmgen.ops import mixture  # noqa: E402
 
 EXPERTS, HIDDEN, INNER = 4, 256, 128
 BOUND = {"fp8": 0.06, "bf16": 0.006, "fp8 rows": 0.06, "int8": 0.02}
+BOUND |= dict.fromkeys(CODED, BOUND["bf16"]) | {"mxfp4 f16": 0.001, "mxfp4 fp8": 0.06}
 LAUNCHES = {
     ("fp8", "alternating"): 6,
     ("fp8", "halves"): 7,
@@ -24,6 +25,8 @@ LAUNCHES = {
     ("fp8 rows", "halves"): 8,  # and a copy of scales by torch
     ("int8", "alternating"): 7,
     ("int8", "halves"): 8,
+    **{(kind, "alternating"): 5 for kind in CODED},
+    ("mxfp4 fp8", "alternating"): 7,
 }
 
 
@@ -34,7 +37,7 @@ def test_a_layer(taken, tokens, top, kind, order, monkeypatch):
     """With ids of nobody, an expert without a token, something to add to; of copies, and of rows that are taken by index."""
     mean = -(-tokens * top // EXPERTS)
     monkeypatch.setattr(mixture, "MOST_TAKEN", mean if taken else mean - 1)
-    of = {"x": drawn(tokens, HIDDEN), "order": order, "add": drawn(tokens, HIDDEN)}
+    of = {name: drawn(tokens, HIDDEN, kind=kind) for name in ("x", "add")} | {"order": order}
     of |= weights_of(EXPERTS, HIDDEN, INNER, "cpu", kind, order)
     of |= choices(tokens, top, EXPERTS)
     of["chosen"][0, 0], of["chosen"][1, 1] = -1, 77
@@ -52,7 +55,7 @@ def test_a_layer(taken, tokens, top, kind, order, monkeypatch):
 @pytest.mark.parametrize(("kind", "order"), LAUNCHES, ids=str)
 @pytest.mark.parametrize("epilogue", ("geglu", "swiglu_clamped"))
 def test_a_layer_with_biases(epilogue, kind, order, monkeypatch):
-    of = {"x": drawn(9, HIDDEN), "order": order, "epilogue": epilogue}
+    of = {"x": drawn(9, HIDDEN, kind=kind), "order": order, "epilogue": epilogue}
     of |= weights_of(EXPERTS, HIDDEN, INNER, "cpu", kind, order)
     of |= choices(9, 2, EXPERTS) | biases_of(EXPERTS, HIDDEN, INNER)
     exact = layer(**of)

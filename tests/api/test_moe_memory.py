@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from mixtures import biases_of, choices, drawn, weights_of  # noqa: E402
+from mixtures import CASES, CODED, biases_of, choices, drawn, weights_of  # noqa: E402
 from torch_reference import on_cpu  # noqa: E402, F401
 
 from gemmgen import ops, torch_ops  # noqa: E402
@@ -20,7 +20,7 @@ from gemmgen.nn.experts import CALLS  # noqa: E402
 from gemmgen.ops import mixture  # noqa: E402
 from gemmgen.target import H200  # noqa: E402
 
-GEMMS = ("plain", "blocks", "quantised", "by_row", "integers")
+GEMMS = ("plain", "blocks", "quantised", "by_row", "integers", "coded", "coded_by_row")
 
 
 @pytest.fixture
@@ -47,13 +47,12 @@ def held(on_cpu, monkeypatch):  # noqa: F811
     return found
 
 
-@pytest.mark.parametrize("order", ("alternating", "halves"))
-@pytest.mark.parametrize("kind", ("bf16", "fp8", "fp8 rows", "int8"))
+@pytest.mark.parametrize(("kind", "order"), CASES)
 def test_rows_are_free_before_the_second_gemm(kind, order, held):
     """Of what the first GEMM has read nothing is held when the second begins, but for tables of integers."""
     tokens, experts, hidden, inner, top = 40, 4, 384, 256, 3
     w = weights_of(experts, hidden, inner, kind=kind, order=order)
-    mixture.moe(drawn(tokens, hidden), **w, **choices(tokens, top, experts), order=order)
+    mixture.moe(drawn(tokens, hidden, kind=kind), **w, **choices(tokens, top, experts), order=order)
     rows = ops.routing.rows_of(tokens * top, experts, 128)
     first, last = (
         [s for s, dtype in x if dtype != torch.int32 and s[-1] in (hidden, inner)]
@@ -75,14 +74,13 @@ def test_bytes_are_those_that_the_explanation_adds_up(tokens):
     assert said.peak <= found <= said.peak + 512 * len(said.held)
 
 
-@pytest.mark.parametrize("order", ("alternating", "halves"))
-@pytest.mark.parametrize("kind", ("bf16", "fp8", "fp8 rows", "int8"))
+@pytest.mark.parametrize(("kind", "order"), CASES)
 def test_bytes_of_tensors_that_are_not_there(kind, order):
     """Of shapes alone, on the meta device: what they are of tensors; more tokens hold more, and a rank's experts less."""
 
     def given(tokens, experts=4):
         w = weights_of(experts, 384, 256, kind=kind, order=order)
-        return {"x": drawn(tokens, 384), **w, **choices(tokens, 3, 4), "order": order}
+        return {"x": drawn(tokens, 384, kind=kind), **w, **choices(tokens, 3, 4), "order": order}
 
     of = given(40)
     found = torch_ops.moe_bytes(**of)
@@ -94,7 +92,7 @@ def test_bytes_of_tensors_that_are_not_there(kind, order):
     assert torch_ops.moe_bytes(**biased) >= found
     for named, wrong in (
         ("order", {"order": "gate first"}),
-        ("w1 last stride", {"w1": of["w1"].mT.contiguous().mT}),
+        ("w1 strides" if kind in CODED else "w1 last stride", {"w1": of["w1"].mT.contiguous().mT}),
         ("bias_w1 strides", {"bias_w1": biased["bias_w1"].mT.contiguous().mT}),
     ):
         with pytest.raises(ArgumentError) as e:

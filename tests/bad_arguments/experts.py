@@ -155,6 +155,59 @@ MOE = (
 )  # fmt: skip
 
 
+BYTES = 4352  # of a block of MXFP4
+
+
+def _packed() -> Given:
+    """A layer of MXFP4, H 256 and I 256, in blocks of 64 x 128."""
+    of = {n: x for n, x in _layer().items() if not n.startswith("scale")}
+    w1, w2 = (Placed(8, rows // 64, 2, BYTES, dtype="uint8") for rows in (512, K))
+    return of | {"w1": w1, "w2": w2, "packed": "e2m1_32_e8m0", "order": "alternating"}
+
+
+def _blocks(*shape: int, stride: tuple[int, ...] | None = None) -> Placed:
+    return Placed(*shape, dtype="uint8", stride=stride)
+
+
+def _factors() -> Given:
+    return {"scale_w1": Placed(8, 512), "scale_w2": Placed(8, K)}
+
+
+BY_FP8: Given = {"activations": "e4m3"}
+PACKED = (
+    *(wrong(f"weights {x!r}", "packed", packed=x) for x in ("int4", "e2m1", 4, ["e2m1_32_e8m0"], True)),
+    *(wrong(f"activations {x!r}", "activations", activations=x) for x in ("bf16", "fp8", 8, ["e4m3"], True)),
+    wrong("INT4 for FP8", "packed", **BY_FP8, packed="int4_128_bf16"),
+    wrong("no packed weights for FP8", "activations", **BY_FP8, packed=None),
+    wrong("halves", "order", order="halves"),
+    wrong("tokens of FP16", "x dtype", x=Placed(16, K, dtype="float16")),
+    wrong("tokens of FP16 for FP8", "x dtype", **BY_FP8, **_factors(), x=Placed(16, K, dtype="float16")),
+    wrong("tokens of BF16 for FP16", "x dtype", packed="e2m1_32_e8m0_f16", **_factors()),
+    wrong("features that no group has", "x shape", x=Placed(16, K - 16, dtype="bfloat16")),
+    wrong("no features", "x shape", x=Placed(16, 0, dtype="bfloat16")),
+    *(wrong(f"{x} of codes", f"{x} dtype", **{x: codes(8, 8, 2, BYTES)}) for x in ("w1", "w2")),
+    wrong("rows of bytes", "w1 shape", w1=_blocks(8, 8, 2 * BYTES)),
+    wrong("fewer features", "w1 shape", w1=_blocks(8, 8, 1, BYTES)),
+    wrong("blocks of NVFP4", "w1 shape", w1=_blocks(8, 8, 2, 4608)),
+    wrong("no rows", "w1 shape", w1=_blocks(8, 0, 2, BYTES)),
+    wrong("no experts", "w1 shape", w1=_blocks(0, 8, 2, BYTES)),
+    wrong("more experts than are routed", "w1 shape", w1=_blocks(513, 8, 2, BYTES)),
+    wrong("features inside that no group has", "w1 shape", packed="int4_64_bf16", w1=_blocks(8, 7, 2, BYTES)),
+    wrong("fewer experts", "w2 shape", w2=_blocks(7, 4, 2, BYTES)),
+    wrong("another number of features inside", "w2 shape", w2=_blocks(8, 4, 3, BYTES)),
+    *(wrong(f"{x} apart", f"{x} strides", **{x: _blocks(8, n, 2, BYTES, stride=(2 * n * 2 * BYTES, 2 * BYTES, BYTES, 1))}) for x, n in (("w1", 8), ("w2", 4))),
+    wrong("factors of weights that have none", "scale_w1", **_factors()),
+    wrong("no factors for FP8", "scale_w1", **BY_FP8),
+    wrong("factors of w1 alone", "scale_w2", **BY_FP8, scale_w1=Placed(8, 512)),
+    wrong("factors of 16 bits", "scale_w1 dtype", **BY_FP8, **_factors() | {"scale_w1": Placed(8, 512, dtype="bfloat16")}),
+    wrong("factors of fewer rows", "scale_w2 shape", **BY_FP8, **_factors() | {"scale_w2": Placed(8, K - 1)}),
+    wrong("factors apart", "scale_w1 strides", **BY_FP8, **_factors() | {"scale_w1": Placed(8, 512, stride=(1024, 2))}),
+    wrong("rows to add to of FP16", "add dtype", add=Placed(16, K, dtype="float16")),
+    wrong("a bias of fewer columns", "bias_w1 shape", bias_w1=Placed(8, 511), bias_w2=Placed(8, K)),
+    wrong("a bias of more columns", "bias_w2 shape", bias_w1=Placed(8, 512), bias_w2=Placed(8, K + 1)),
+)  # fmt: skip
+
+
 def _fused() -> Given:
     """The same layer, gate's rows before up's, by vLLM's names."""
     of = _layer()
@@ -237,6 +290,7 @@ FUNCTIONS = (
     Function(name="ops.combine", call=ops.combine, right=_copies, runs=False, wrong=COMBINE),
     Function(name="ops.spread", call=ops.spread, right=_tokens, runs=False, wrong=SPREAD),
     Function(name="ops.moe", call=ops.moe, right=_layer, runs=False, wrong=MOE),
+    Function(name="ops.moe, packed weights", call=ops.moe, right=_packed, runs=False, wrong=PACKED),
     Function(name="fused_experts", call=fused_experts, right=_fused, runs=False, wrong=FUSED),
     Function(
         name="sglang.fused_experts",

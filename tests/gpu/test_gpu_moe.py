@@ -6,9 +6,13 @@ import pytest
 
 pytestmark = pytest.mark.gpu
 
-KINDS = ("fp8", "bf16", "fp8 rows", "int8")
+PLAIN = ("fp8", "bf16", "fp8 rows", "int8")
+CODED = ("int4", "mxfp4", "nvfp4", "mxfp4 f16", "mxfp4 fp8")
+KINDS = (*PLAIN, *CODED)
 BOUND = {"fp8": 0.09, "bf16": 0.015, "fp8 rows": 0.09, "int8": 0.04}
+BOUND |= dict.fromkeys(CODED, BOUND["bf16"]) | {"mxfp4 f16": 0.002, "mxfp4 fp8": 0.09}
 ORDERS = ("alternating", "halves")
+CASES = (*((k, o) for k in PLAIN for o in ORDERS), *((k, ORDERS[0]) for k in CODED))
 
 
 def given(tokens, top, experts=16, hidden=1024, inner=512, kind="fp8", order="alternating"):
@@ -17,7 +21,7 @@ def given(tokens, top, experts=16, hidden=1024, inner=512, kind="fp8", order="al
     from mixtures import choices, drawn, weights_of
 
     torch.manual_seed(tokens * top)
-    of = {"x": drawn(tokens, hidden, device="cuda"), "order": order}
+    of = {"x": drawn(tokens, hidden, device="cuda", kind=kind), "order": order}
     of |= weights_of(experts, hidden, inner, "cuda", kind, order)
     return of | choices(tokens, top, experts, "cuda")
 
@@ -33,21 +37,25 @@ def check(of, kind, y=None):
     return y
 
 
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "order"), CASES)
 @pytest.mark.parametrize(("tokens", "top"), ((1, 1), (1, 8), (40, 3), (300, 8)))
 def test_against_float64(tokens, top, kind, order):
     check(given(tokens, top, kind=kind, order=order), kind)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PLAIN)
 @pytest.mark.parametrize("sides", ((16, 4096, 768), (128, 2048, 768), (8, 1536, 896)), ids=str)
 def test_sides_of_models(sides, kind):
     check(given(64, 6, *sides, kind=kind), kind)
 
 
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", CODED)
+def test_sides_of_gpt_oss(kind):
+    """Fewer experts, which are packed here on the CPU."""
+    check(given(64, 2, 4, 2880, 2880, kind=kind), kind)
+
+
+@pytest.mark.parametrize(("kind", "order"), CASES)
 def test_what_is_missing(kind, order):
     """No tokens, no choices, ids of nobody, parts of the experts; what is added stays."""
     import torch
@@ -66,8 +74,7 @@ def test_what_is_missing(kind, order):
     check(of | mine | {"first": 4, "experts": 16}, kind)
 
 
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "order"), CASES)
 def test_bits(kind, order):
     """Repeated, and for tokens in another order, the same."""
     import torch
@@ -116,8 +123,7 @@ def test_one_expert_has_all(tokens, kind):
         check(of | {"chosen": torch.full_like(of["chosen"], expert)}, kind)
 
 
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "order"), CASES)
 @pytest.mark.parametrize("epilogue", ("geglu", "geglu_tanh", "reglu", "swiglu_clamped"))
 def test_other_gates_and_biases(epilogue, kind, order):
     from mixtures import biases_of
@@ -128,8 +134,7 @@ def test_other_gates_and_biases(epilogue, kind, order):
         check(of | biases_of(16, 1024, 512, "cuda") | {"epilogue": epilogue}, kind)
 
 
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "order"), CASES)
 def test_in_a_cuda_graph(kind, order):
     """Other tokens and other choices, the same graph; the host waits for nothing."""
     import torch
@@ -156,6 +161,7 @@ def test_in_a_cuda_graph(kind, order):
     *(("bf16", "alternating", 5), ("bf16", "halves", 6)),
     *(("fp8 rows", "alternating", 7), ("fp8 rows", "halves", 9)),  # of which a copy of scales
     *(("int8", "alternating", 7), ("int8", "halves", 9)),
+    *(("mxfp4", "alternating", 5), ("mxfp4 fp8", "alternating", 7)),
 ))  # fmt: skip
 def test_launches(kind, order, most):
     """As many as are said, and no copy."""
@@ -201,7 +207,7 @@ def test_what_a_module_gives():
     assert torch.equal(mine(of["x"], of["chosen"], of["weights"]), ops.moe(**of))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PLAIN)
 def test_what_vllm_calls(kind):
     """In place, and of ranks that have any of the experts; in a graph."""
     import torch

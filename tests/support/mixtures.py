@@ -6,14 +6,30 @@ from functools import partial
 
 import torch
 
-from gemmgen import ops
+from gemmgen import formats, ops, quant
+from gemmgen.ir.dtypes import E4M3
+from gemmgen.ir.packed import FORMS, NAMED
 
-BF16, F32, FP8 = torch.bfloat16, torch.float32, torch.float8_e4m3fn
+BF16, F16, F32, FP8 = torch.bfloat16, torch.float16, torch.float32, torch.float8_e4m3fn
 BY_ROW = {"fp8 rows": "e4m3", "int8": "s8"}  # kinds of weights whose rows have one scale each
+# Of packed weights, their format, and what they are packed for. Rows of w1 alternate.
+CODED = {
+    "int4": (formats.int4(64, "bf16", zeros=True), BF16),
+    "mxfp4": (formats.MXFP4, BF16),
+    "nvfp4": (formats.NVFP4, BF16),
+    "mxfp4 f16": (formats.MXFP4, F16),
+    "mxfp4 fp8": (formats.MXFP4, FP8),
+}
+PLAIN = ("fp8", "bf16", *BY_ROW)
+KINDS = (*PLAIN, *CODED)
+ORDERS = ("alternating", "halves")
+CASES = (*((k, o) for k in PLAIN for o in ORDERS), *((k, ORDERS[0]) for k in CODED))
 
 
-def drawn(*shape, device="cpu"):
-    return torch.randn(*shape, device=device).to(BF16)
+def drawn(*shape, device="cpu", kind="bf16"):
+    """In 16 bits; rows that a layer of that kind takes."""
+    dtype = F16 if F16 in CODED.get(kind, ()) else BF16
+    return torch.randn(*shape, device=device).to(dtype)
 
 
 def weights_of(experts, hidden, inner, device="cpu", kind="fp8", order="alternating"):
@@ -24,12 +40,35 @@ def weights_of(experts, hidden, inner, device="cpu", kind="fp8", order="alternat
     down = drawn(experts, hidden, inner, device=device) * inner**-0.5
     if kind == "bf16":
         return {"w1": both, "w2": down}
+    if kind in CODED:
+        return packed(both, down, *CODED[kind])
     if kind in BY_ROW:
         pairs = (ops.quantise_rows(x, None, dtype=BY_ROW[kind]) for x in (both, down))
     else:
         pairs = map(ops.quantise_blocks, (both, down))
     (w1, scale_w1), (w2, scale_w2) = pairs
     return {"w1": w1, "w2": w2, "scale_w1": scale_w1, "scale_w2": scale_w2}
+
+
+def packed(both, down, form, dtype):
+    """w1 and w2 that are quantised and packed, with their factors where they have some."""
+    w1, w2 = (quant.pack(quant.of(x, form), dtype) for x in (both, down))
+    found = {"w1": w1.blocks, "w2": w2.blocks, "packed": w1.weights}
+    found |= {} if w1.factors is None else {"scale_w1": w1.factors, "scale_w2": w2.factors}
+    return found | ({"activations": "e4m3"} if dtype == FP8 else {})
+
+
+def unpacked(blocks, factors, rows, columns, weights, activations=None):
+    """What packed weights stand for, float64 [E, rows, columns]."""
+    form = (NAMED if activations is None else FORMS[E4M3])[weights]
+    held = quant.Packed(
+        format=formats.named(form.format),
+        dtype=form.to,
+        blocks=blocks,
+        shape=(len(blocks), rows, columns),
+    )
+    numbers = held.numbers().double()
+    return numbers if factors is None else numbers * factors.double().unsqueeze(-1)
 
 
 def choices(tokens, top, experts, device="cpu"):
@@ -121,7 +160,14 @@ def layer(
 ):
     """[T, H] in float64, one copy after the other."""
     first, halves = said.get("first", 0), said.get("order") == "halves"
-    w1, w2, x = wide(w1, scale_w1), wide(w2, scale_w2), x.double()
+    if "packed" in said:
+        hidden, inner = x.shape[1], 32 * w1.shape[1]
+        named = said["packed"], said.get("activations")
+        w1 = unpacked(w1, scale_w1, 2 * inner, hidden, *named)
+        w2 = unpacked(w2, scale_w2, hidden, inner, *named)
+    else:
+        w1, w2 = wide(w1, scale_w1), wide(w2, scale_w2)
+    x = x.double()
     out = torch.zeros_like(x) if add is None else add.double()
     for t, of in enumerate(chosen.tolist()):
         for j, e in enumerate(of):

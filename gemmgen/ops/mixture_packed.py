@@ -1,0 +1,73 @@
+"""What a layer of experts refuses of packed weights of 4 bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import ArgumentError
+from ..ir.dtypes import BF16, E4M3, F32
+from ..ir.packed import COLUMNS, FORMS, NAMED, ROWS, Form
+from ..routing import MOST_EXPERTS
+from ..runtime.torch_tensors import dtype_of, torch
+from .mixture_weights import Experts
+from .tensors import check_shape
+
+ACTIVATIONS = (None, E4M3.name)
+
+
+def check_said(packed: Any, activations: Any) -> None:
+    """Raise ArgumentError unless there are such weights, or none are said."""
+    if activations not in ACTIVATIONS:
+        allowed = f"must be {E4M3.name}, or None for x's dtype"
+        raise ArgumentError("activations", activations, allowed)
+    if packed is None:
+        if activations is not None:
+            allowed = "must be None: of weights that are not packed their dtype says it"
+            raise ArgumentError("activations", activations, allowed)
+        return
+    known = NAMED if activations is None else FORMS[E4M3]
+    if not isinstance(packed, str) or packed not in known:
+        raise ArgumentError("packed", packed, f"must be one of {', '.join(known)}, or None")
+
+
+def check(w: Experts, x: Any) -> None:
+    """Of weights and x [T, H]. Raises ArgumentError."""
+    form, hidden = w.form, x.shape[1]
+    assert form is not None
+    if w.order != "alternating":
+        allowed = "must be alternating: rows take turns before they are packed (gemmgen.quant.alternating)"
+        raise ArgumentError("order", w.order, allowed)
+    dtype_of("x", x, (BF16 if form.to == E4M3 else form.to,))
+    if not hidden or hidden % form.group:
+        allowed = f"must be [T, a multiple of {form.group}], for {w.packed}"
+        raise ArgumentError("x shape", tuple(x.shape), allowed)
+    for name, blocks in (("w1", w.w1), ("w2", w.w2)):
+        if blocks.dtype != torch().uint8:
+            raise ArgumentError(f"{name} dtype", blocks.dtype, "must be torch.uint8")
+    shape = tuple(w.w1.shape)
+    across = -(-hidden // COLUMNS)
+    if len(shape) != 4 or shape[2:] != (across, form.block_bytes) or not shape[1]:
+        allowed = f"must be [E, 2 * I / {ROWS}, {across}, {form.block_bytes}], for {w.packed}"
+        raise ArgumentError("w1 shape", shape, allowed)
+    if not 1 <= shape[0] <= MOST_EXPERTS:
+        raise ArgumentError("w1 shape", shape, f"must be of 1 to {MOST_EXPERTS} experts")
+    if w.inner % form.group:
+        allowed = f"must be of 2 * I rows, I = {w.inner} a multiple of {form.group}"
+        raise ArgumentError("w1 shape", shape, allowed)
+    wanted = shape[0], -(-hidden // ROWS), -(-w.inner // COLUMNS), form.block_bytes
+    check_shape("w2", w.w2, wanted)
+    _check_factors(w, form, hidden)
+
+
+def _check_factors(w: Experts, form: Form, hidden: int) -> None:
+    for name, scale, rows in (("w1", w.scale_w1, 2 * w.inner), ("w2", w.scale_w2, hidden)):
+        if not form.factors:
+            if scale is not None:
+                allowed = f"must be None: {w.packed} has no factors"
+                raise ArgumentError(f"scale_{name}", "given", allowed)
+            continue
+        if scale is None:
+            allowed = f"must be given: factors of {w.packed}"
+            raise ArgumentError(f"scale_{name}", None, allowed)
+        dtype_of(f"scale_{name}", scale, (F32,))
+        check_shape(f"scale_{name}", scale, (w.w1.shape[0], rows))
