@@ -23,7 +23,7 @@ from .codings import (
     Lookup,
     coding,
 )
-from .dtypes import BF16, E4M3, F16, DType
+from .dtypes import BF16, DTYPES, E4M3, F16, DType
 
 E8M0 = "e8m0"  # a scale that is an exponent
 E8M0_BIAS = 127
@@ -164,8 +164,14 @@ FORMS = {
     }
     for to in (*OF_16_BITS, E4M3)
 }  # fmt: skip
+ACTIVATIONS = (None, E4M3.name)  # of x's own 16 bits, and quantised
 # Of products with 16 bits, which their names say.
 NAMED = {name: form for to in OF_16_BITS for name, form in FORMS[to].items()}
+
+
+def named_for(activations: str | None) -> dict[str, Form]:
+    """By name, what is packed for products with 16 bits, None, or with activations that are quantised to FP8, "e4m3"."""
+    return NAMED if activations is None else FORMS[DTYPES[activations]]
 
 
 def plain_weights(to: DType) -> str:

@@ -8,10 +8,11 @@ from typing import Any
 from .. import formats, quant
 from ..errors import ArgumentError
 from ..ir.codings import INT4
-from ..ir.dtypes import F16
-from ..ir.packed import COLUMNS, NAMED, OF_16_BITS, ROWS, Form
+from ..ir.dtypes import BF16, F16
+from ..ir.packed import COLUMNS, ROWS, Form, named_for
+from ..ops.mixture_packed import check_activations
 from ..runtime.torch_tensors import torch_dtype
-from .frozen import WIDE, Kept, torch_
+from .frozen import WIDE, Kept, gemmgen, torch_
 
 EXTRA = "_extra_state"  # what torch calls it in a state_dict
 
@@ -19,19 +20,34 @@ EXTRA = "_extra_state"  # what torch calls it in a state_dict
 class Coded(Kept):
     """A module with buffers of packed weights, uint8, and of factors and biases, float32, which no change of a model's dtype touches. No gradients.
 
-    weights: the name of their form, which says the dtype of activations too. A `state_dict` holds `facts` of the blocks, and a layer takes none of other blocks.
+    weights: the name of their form, which says the dtype of activations too. activations: None: that dtype; "e4m3": bfloat16, quantised per row to FP8, by blocks for that. A `state_dict` holds `facts` of the blocks, and a layer takes none of other blocks.
     """
 
-    def __init__(self, weights: str) -> None:
-        if not isinstance(weights, str) or weights not in NAMED:
-            raise ArgumentError("weights", weights, f"must be one of {', '.join(NAMED)}")
+    def __init__(self, weights: str, activations: str | None = None) -> None:
+        check_activations(activations)
+        known = named_for(activations)
+        if not isinstance(weights, str) or weights not in known:
+            raise ArgumentError("weights", weights, f"must be one of {', '.join(known)}")
         super().__init__()
-        self.weights = weights
-        self.dtype = torch_dtype(NAMED[weights].to)
+        self.weights, self.activations = weights, activations
+        self.dtype = torch_dtype(BF16 if activations else known[weights].to)
 
     @property
     def form(self) -> Form:
-        return NAMED[self.weights]
+        return named_for(self.activations)[self.weights]
+
+    @property
+    def said(self) -> str:
+        """What blocks are packed from, and for, in facts."""
+        return self.weights if self.activations is None else f"{self.weights} by {self.activations}"
+
+    def product(self, name: str, x: Any, *operands: Any, **given: Any) -> Any:
+        """What the operator of packed weights gives that is called so, "gemm" or another, of rows in the layer's dtype: quantised first if activations are."""
+        given["weights"] = self.weights
+        if self.activations is None:
+            return getattr(gemmgen, f"w4a16_{name}")(x, *operands, **given)
+        codes, scale = gemmgen.quantise_rows(x, None)
+        return getattr(gemmgen, f"w4a8_{name}")(codes, *operands, scale_a=scale, **given)
 
     @property
     def facts(self) -> str:
@@ -101,15 +117,10 @@ class Coded(Kept):
 
 
 def check_packed(name: str, packed: Any, sides: int) -> None:
-    """Raise ArgumentError unless it is `gemmgen.quant.Packed` for products with 16 bits, of so many sides."""
+    """Raise ArgumentError unless it is `gemmgen.quant.Packed`, of so many sides."""
     if not isinstance(packed, quant.Packed):
         allowed = "must be a gemmgen.quant.Packed"
         raise ArgumentError(name, type(packed).__name__, allowed)
-    if packed.dtype not in OF_16_BITS:
-        allowed = (
-            f"must be {' or '.join(str(torch_dtype(t)) for t in OF_16_BITS)}, as activations are"
-        )
-        raise ArgumentError(f"{name} dtype", str(torch_dtype(packed.dtype)), allowed)
     if len(packed.shape) != sides:
         allowed = f"must be [{'experts, ' * (sides - 2)}N, K]"
         raise ArgumentError(f"{name} shape", packed.shape, allowed)

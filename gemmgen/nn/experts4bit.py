@@ -8,15 +8,17 @@ from typing import Any
 
 from .. import quant
 from ..errors import ArgumentError
-from ..ops.mixture import expected_of
+from ..ir.packed import ROWS
+from ..ops.mixture import expected_of, results
 from ..ops.mixture_checks import ALIGNMENT, MOST_EXPERTS, ORDERS
+from ..ops.mixture_weights import Experts as Weights
 from ..ops.mixture_weights import paired_name
 from ..ops.names import ArgumentNames
 from ..quant.quantised import in_turn
 from ..torch_ops.dtensor import is_dtensor
 from ..torch_ops.gates import GATES, clamped, gated
 from .coded import Coded, check_packed, packed_alike
-from .experts import as_ids, check_choices
+from .experts import CALLS, as_ids, check_choices
 from .frozen import gemmgen, torch_
 
 OF_GATE_UP = ArgumentNames(names={"weights": "gate_up"})
@@ -29,9 +31,9 @@ ACTIVATIONS: dict[str, Callable[[Any, str], Any]] = {
 class Experts4bit(Coded):
     """`experts` gated MLPs of INT4, MXFP4 or NVFP4: down(activation(gate(x), up(x))) of each token's experts, and the sum of these times their weights.
 
-    hidden, intermediate: features, multiples of the columns that share a scale. weights: their name, as of `Linear4bit`. order: of the rows of gate_up: "alternating" between gate and up, as gpt-oss has
+    hidden, intermediate: features, multiples of the columns that share a scale, intermediate of 32. weights, activations: as of `Linear4bit`. order: of the rows of gate_up: "alternating" between gate and up, as gpt-oss has
     them, or "halves", gate's before up's. activation: "swiglu", "geglu", "geglu_tanh", "reglu", or "swiglu_clamped", gpt-oss's (`gemmgen.epilogues.swiglu_clamped`, limit 7, alpha 1.702). bias: whether both projections add one,
-    in epilogues. Buffers: uint8 blocks `gate_up` of [experts, 2 * intermediate, hidden] and `down` of [experts, hidden, intermediate]; of NVFP4, and of MXFP4 for float16, their rows' factors, float32 `gate_up_factors` and `down_factors`; float32 `gate_up_bias` [experts, 2 * intermediate] and `down_bias`
+    in epilogues. Buffers: uint8 blocks `gate_up` of [experts, 2 * intermediate, hidden] and `down` of [experts, hidden, intermediate]; of NVFP4, and of MXFP4 for float16 and E4M3, their rows' factors, float32 `gate_up_factors` and `down_factors`; float32 `gate_up_bias` [experts, 2 * intermediate] and `down_bias`
     [experts, hidden]. For inference, as `Linear4bit`, whose words on dtypes and a `state_dict` of its own hold here. Raises ArgumentError.
 
     Of alternating rows the activation is the first GEMM's epilogue, in FP32, rounded once. Of halves, which a GEMM's epilogue does not pair, what gate and up give is rounded to the dtype, and the activation is torch's, in FP32, rounded once, over as many rows as any choice may need: slower, so `from_quantised` makes alternating rows of them.
@@ -47,14 +49,19 @@ class Experts4bit(Coded):
         weights: str = "e2m1_32_e8m0",
         order: str = "alternating",
         activation: str = "swiglu",
+        activations: str | None = None,
         bias: bool = False,
     ) -> None:
-        super().__init__(weights)
+        super().__init__(weights, activations)
         if not 1 <= experts <= MOST_EXPERTS:
             raise ArgumentError("experts", experts, f"must be from 1 to {MOST_EXPERTS}")
-        for name, side in (("hidden", hidden), ("intermediate", intermediate)):
-            if side < 1 or side % self.form.group:
-                allowed = f"must be a positive multiple of {self.form.group}, for {weights}"
+        group = self.form.group
+        for name, side, step in (
+            ("hidden", hidden, group),
+            ("intermediate", intermediate, max(group, ROWS // 2)),
+        ):
+            if side < 1 or side % step:
+                allowed = f"must be a positive multiple of {step}, for {weights}"
                 raise ArgumentError(name, side, allowed)
         for name, said, known in (
             ("order", order, ORDERS),
@@ -90,15 +97,16 @@ class Experts4bit(Coded):
         if down.shape != (experts, hidden, both // 2):
             allowed = f"must be {[experts, hidden, both // 2]}, as gate_up's"
             raise ArgumentError("down shape", down.shape, allowed)
-        if down.weights != gate_up.weights:
-            allowed = f"must be {gate_up.weights}, as gate_up's"
-            raise ArgumentError("down format", down.weights, allowed)
+        of = [{"weights": x.weights, "activations": x.activations} for x in (gate_up, down)]
+        if of[0] != of[1]:
+            allowed = f"must be {gate_up.weights} for {gate_up.dtype}, as gate_up's"
+            raise ArgumentError("down format", f"{down.weights} for {down.dtype}", allowed)
         if (gate_up_bias is None) is not (down_bias is None):
             name = "gate_up_bias" if gate_up_bias is None else "down_bias"
             raise ArgumentError(name, None, "must be given: both projections have a bias, or none")
-        said: dict[str, Any] = {"order": order, "activation": activation}
+        said: dict[str, Any] = {"order": order, "activation": activation, **of[0]}
         said |= {"bias": down_bias is not None}
-        made = cls(experts, hidden, both // 2, "meta", weights=gate_up.weights, **said)
+        made = cls(experts, hidden, both // 2, "meta", **said)
         made.take("gate_up", gate_up, "gate_up_factors", "gate_up_bias", gate_up_bias)
         made.take("down", down, "down_factors", "down_bias", down_bias)
         return made
@@ -127,12 +135,32 @@ class Experts4bit(Coded):
                 raise ArgumentError(name, "a DTensor", allowed)
         self.check_rows(x, self.hidden, 2)
         check_choices(x, chosen, weights)
+        of_order = self._alternating if self.order == "alternating" else self._halves
         with torch_.no_grad():
-            slots, copies, ends = gemmgen.route(as_ids(chosen), self.experts, alignment=ALIGNMENT)
-            rows, _ = gemmgen.spread(x, None, slots, copies.shape[0])
-            expected = expected_of(chosen.numel(), self.experts, self.experts)
-            y = self.contiguous(rows, ends, *expected)
+            y, slots = of_order(x, as_ids(chosen))
         return gemmgen.combine(y, slots, weights)
+
+    def _alternating(self, x: Any, chosen: Any) -> tuple[Any, Any]:
+        """(y, slots), by what `gemmgen.ops.moe` launches."""
+        w = Weights(
+            w1=self.gate_up,
+            w2=self.down,
+            scale_w1=self.gate_up_factors,
+            scale_w2=self.down_factors,
+            bias_w1=self.gate_up_bias,
+            bias_w2=self.down_bias,
+            epilogue=self.activation,
+            packed=self.weights,
+            activations=self.activations,
+        )
+        return results(CALLS, w, x, chosen, experts=self.experts)
+
+    def _halves(self, x: Any, chosen: Any) -> tuple[Any, Any]:
+        """(y, slots), the activation torch's."""
+        slots, copies, ends = gemmgen.route(chosen, self.experts, alignment=ALIGNMENT)
+        rows, _ = gemmgen.spread(x, None, slots, copies.shape[0])
+        expected = expected_of(chosen.numel(), self.experts, self.experts)
+        return self.contiguous(rows, ends, *expected), slots
 
     def contiguous(
         self,
@@ -149,7 +177,7 @@ class Experts4bit(Coded):
         self.check_rows(x, self.hidden, 2)
         said = {"group_ends": ends, "alignment": ALIGNMENT}
         said |= {"expected_rows": expected_rows, "expected_groups": expected_groups}
-        return self._multiplied(partial(gemmgen.w4a16_grouped_gemm, **said), x)
+        return self._multiplied(partial(self.product, "grouped_gemm", **said), x)
 
     def masked(
         self,
@@ -166,7 +194,7 @@ class Experts4bit(Coded):
         said = {"expected_rows": expected_rows, "expected_groups": expected_groups}
 
         def product(a: Any, b: Any, **given: Any) -> Any:
-            return gemmgen.w4a16_masked_gemm(a, b, counts, **said, **given)
+            return self.product("masked_gemm", a, b, counts, **said, **given)
 
         return self._multiplied(product, x)
 
@@ -183,19 +211,19 @@ class Experts4bit(Coded):
             return product(h, self.down, **self._said("down", self.hidden))
 
     def _said(self, name: str, columns: int) -> dict[str, Any]:
-        said, bias = {"weights": self.weights, "columns": columns}, getattr(self, f"{name}_bias")
+        said, bias = {"columns": columns}, getattr(self, f"{name}_bias")
         said |= {"scale_b": getattr(self, f"{name}_factors")}
         return said if bias is None else {**said, "epilogue": "bias", "bias": bias}
 
     @property
     def facts(self) -> str:
         sides = f"{self.experts}x{self.hidden}x{self.intermediate}"
-        return f"{self.weights} {sides} {self.order} {self.activation}"
+        return f"{self.said} {sides} {self.order} {self.activation}"
 
     def extra_repr(self) -> str:
         sides = f"hidden={self.hidden}, intermediate={self.intermediate}"
         how = f"order={self.order}, activation={self.activation}, bias={self.down_bias is not None}"
-        return f"experts={self.experts}, {sides}, {how}, weight={self.weights}, x={self.dtype}"
+        return f"experts={self.experts}, {sides}, {how}, weight={self.said}, x={self.dtype}"
 
 
 def _in_turn(given: dict[str, Any]) -> dict[str, Any]:

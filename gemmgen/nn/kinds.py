@@ -107,7 +107,7 @@ class Kind:
         match layer:
             case Linear4bit():
                 columns = layer.in_features
-                if not self.coded or columns % self.group:
+                if not self.coded or columns % self.group or layer.activations:
                     return False
                 return bool(layer.weights == self.packed_as(columns))
             case Fp8Linear():

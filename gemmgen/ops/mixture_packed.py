@@ -6,28 +6,31 @@ from typing import Any
 
 from ..errors import ArgumentError
 from ..ir.dtypes import BF16, E4M3, F32
-from ..ir.packed import COLUMNS, FORMS, NAMED, ROWS, Form
+from ..ir.packed import ACTIVATIONS, COLUMNS, ROWS, Form, named_for
 from ..routing import MOST_EXPERTS
 from ..runtime.torch_tensors import dtype_of, torch
 from .mixture_weights import Experts
 from .tensors import check_shape
 
-ACTIVATIONS = (None, E4M3.name)
-
 
 def check_said(packed: Any, activations: Any) -> None:
     """Raise ArgumentError unless there are such weights, or none are said."""
-    if activations not in ACTIVATIONS:
-        allowed = f"must be {E4M3.name}, or None for x's dtype"
-        raise ArgumentError("activations", activations, allowed)
+    check_activations(activations)
     if packed is None:
         if activations is not None:
             allowed = "must be None: of weights that are not packed their dtype says it"
             raise ArgumentError("activations", activations, allowed)
         return
-    known = NAMED if activations is None else FORMS[E4M3]
+    known = named_for(activations)
     if not isinstance(packed, str) or packed not in known:
         raise ArgumentError("packed", packed, f"must be one of {', '.join(known)}, or None")
+
+
+def check_activations(activations: Any) -> None:
+    """Raise ArgumentError unless x is multiplied in that."""
+    if activations not in ACTIVATIONS:
+        allowed = f"must be {E4M3.name}, or None for x's dtype"
+        raise ArgumentError("activations", activations, allowed)
 
 
 def check(w: Experts, x: Any) -> None:

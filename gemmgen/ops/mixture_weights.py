@@ -10,7 +10,7 @@ from ..activations import LIMIT as LIMIT
 from ..epilogues import gated_name
 from ..epilogues import paired_name as paired_name
 from ..ir.dtypes import E4M3
-from ..ir.packed import FORMS, NAMED, ROWS, Form
+from ..ir.packed import ROWS, Form, named_for
 from .calls import SCALE_BLOCK
 
 TENSORS = ("w1", "w2", "scale_", "bias_")  # how names of fields begin that have one
@@ -49,7 +49,7 @@ class Experts:
         """Of packed weights."""
         if self.packed is None:
             return None
-        return (NAMED if self.activations is None else FORMS[E4M3])[self.packed]
+        return named_for(self.activations)[self.packed]
 
     @property
     def by_row(self) -> bool:

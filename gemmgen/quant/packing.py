@@ -45,6 +45,11 @@ class Packed:
         f = self.format
         return Form(element=f.element, to=self.dtype, group=f.group, zeros=f.zeros).name
 
+    @property
+    def activations(self) -> str | None:
+        """What layers are told of products with them: "e4m3" where rows of 16 bits are quantised for them, None where not."""
+        return E4M3.name if self.dtype == E4M3 else None
+
     def to(self, device: Any) -> Packed:
         """The same on that device."""
         factors = None if self.factors is None else self.factors.to(device)

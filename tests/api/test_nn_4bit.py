@@ -10,17 +10,19 @@ torch = pytest.importorskip("torch")
 
 import four_bits  # noqa: E402
 from four_bits import FORMS  # noqa: E402
-from mixtures import GATES  # noqa: E402
+from mixtures import GATES, distance  # noqa: E402
 from roundings import UNIT  # noqa: E402
 from torch_reference import on_cpu  # noqa: E402, F401
 
-from gemmgen import formats, nn, quant  # noqa: E402
+from gemmgen import formats, nn, ops, quant  # noqa: E402
 from gemmgen.errors import ArgumentError  # noqa: E402
+from gemmgen.ir.dtypes import E4M3  # noqa: E402
 from gemmgen.nn.experts4bit import ACTIVATIONS  # noqa: E402
 from gemmgen.nn.kinds import Kind  # noqa: E402
 
 BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
 N, K = 70, 256
+BY_FP8 = 0.06  # what rows of FP8 are apart from wide ones
 EXPERTS, HIDDEN, INNER, TOKENS, TOP = 4, 192, 160, 9, 2
 
 
@@ -177,6 +179,47 @@ def test_a_gradient_is_refused():
         layer(x)
 
 
+FP8 = torch.float8_e4m3fn
+
+
+def by_fp8(bias=None):
+    return nn.Linear4bit.from_quantised(quantised(N, K, form="mxfp4"), bias, FP8)
+
+
+@pytest.mark.parametrize("lead", ((), (5,), (2, 3), (0,)), ids=str)
+@pytest.mark.parametrize("biased", (False, True))
+def test_rows_that_are_quantised(lead, biased):
+    """Each by its own scale; weights are exact."""
+    bias = torch.randn(N) if biased else None
+    layer, x = by_fp8(bias), torch.randn(*lead, K).to(BF16)
+    held = quant.Packed(format=formats.MXFP4, dtype=E4M3, blocks=layer.blocks, shape=(N, K), factors=layer.factors)  # fmt: skip
+    y = layer(x)
+    assert y.shape == (*lead, N) and y.dtype == BF16 and layer.dtype == BF16
+    if x.numel():
+        q, scale = ops.quantise_rows(x.reshape(-1, K), None)
+        rows = (q.double() * scale.double()[:, None]).view(x.shape)
+        exact = rows @ four_bits.exact(held).mT + (bias.double() if biased else 0.0)
+        assert near(y, exact)
+        loud = 2.0 ** torch.arange(-4, len(q) - 4).view(*lead, 1).to(BF16)
+        assert biased or torch.equal(layer(x * loud), y * loud)
+
+
+def test_blocks_for_rows_that_are_quantised_are_of_them_alone():
+    layer, other = by_fp8(), nn.Linear4bit.from_quantised(quantised(N, K, form="mxfp4"))
+    assert "e2m1_32_e8m0 by e4m3, x=torch.bfloat16" in repr(layer)
+    assert not Kind(weights="e2m1_32_e8m0").has(layer)
+    for one, state in ((layer, other), (other, layer)):
+        with pytest.raises(RuntimeError, match="blocks are of"):
+            one.load_state_dict(state.state_dict())
+    plain = torch.nn.Linear(K, N, bias=False)
+    empty = nn.Linear4bit(K, N, bias=False, weights=layer.weights, activations="e4m3")
+    empty.load_state_dict(plain.state_dict())
+    same(states(empty), states(nn.Linear4bit.from_linear(plain, formats.MXFP4, FP8)))
+    x = torch.randn(3, K).to(BF16)
+    compiled = torch.compile(empty, backend="aot_eager", fullgraph=True)
+    assert torch.equal(compiled(x), empty(x))
+
+
 PLAIN = {"in_features": K, "out_features": N}
 PACKED = quant.pack(quant.of(torch.randn(N, K), formats.int4(128, "bf16")))
 
@@ -190,7 +233,9 @@ PACKED = quant.pack(quant.of(torch.randn(N, K), formats.int4(128, "bf16")))
         (lambda: nn.Linear4bit(K, 0), "out_features"),
         (lambda: nn.Linear4bit.from_packed(quantised(N, K)), "packed"),
         (lambda: nn.Linear4bit.from_packed(quant.pack(quantised(2, N, K))), "packed shape"),
-        (lambda: nn.Linear4bit.from_packed(quant.pack(quantised(N, K, form="mxfp4"), torch.float8_e4m3fn)), "packed dtype"),
+        (lambda: nn.Linear4bit(**PLAIN, activations="e4m3"), "weights"),
+        (lambda: nn.Linear4bit(**PLAIN, activations="bf16"), "activations"),
+        (lambda: by_fp8()(torch.zeros(2, K).half()), "x dtype"),
         (lambda: nn.Linear4bit.from_packed(PACKED, 1.0), "bias"),
         (lambda: nn.Linear4bit.from_packed(PACKED, torch.zeros(N + 1)), "bias shape"),
         (lambda: nn.Linear4bit.from_packed(PACKED, torch.zeros(N).int()), "bias dtype"),
@@ -363,6 +408,33 @@ def test_masked_rows_are_those_of_tokens():
         assert not count or near(y[e, :count], exact[e, :count], 4)
 
 
+@pytest.mark.parametrize("order", ("alternating", "halves"))
+def test_experts_by_fp8(order):
+    """Of tokens, of rows in order and of masked ones."""
+    weights = drawn()
+    layer = nn.Experts4bit.from_packed(*(quant.pack(w, FP8) for w in weights), order=order)
+    wide = [quant.pack(w) for w in weights]  # the same numbers
+    none = [torch.zeros(s[:2]) for s in sides()]
+    x, chosen, of = tokens()
+    exact = exactly(x, chosen, of, wide, none, order, "swiglu")
+    assert distance(layer(x, chosen, of), exact) < BY_FP8
+    rows, counts = torch.randn(EXPERTS, 6, HIDDEN).to(BF16), torch.tensor([6, 0, 2, 1]).int()
+    ids = torch.arange(EXPERTS)[:, None].expand(EXPERTS, 6).reshape(-1, 1)
+    exact = exactly(rows.flatten(0, 1), ids, torch.ones(ids.shape), wide, none, order, "swiglu")
+    y, exact = layer.masked(rows, counts), exact.view(EXPERTS, 6, HIDDEN)
+    there = torch.arange(6) < counts[:, None]
+    assert distance(y[there], exact[there]) < BY_FP8
+    assert "by e4m3" in layer.facts and "by e4m3" in repr(layer)
+
+
+def test_shares_have_gradients():
+    """Of a router, through what no weights have."""
+    layer, (x, chosen, weights) = experts()[0], tokens()
+    y = layer(x, chosen, weights.requires_grad_())
+    (found,) = torch.autograd.grad(y.sum(), weights)
+    assert found.shape == weights.shape and bool(found.any())
+
+
 def test_no_tokens():
     x, chosen, weights = (t[:0] for t in tokens())
     assert experts()[0](x, chosen, weights).shape == (0, HIDDEN)
@@ -453,6 +525,9 @@ EXPERTS_REFUSED = (
     (lambda: nn.Experts4bit(513, 64, 64), "experts"),
     (lambda: nn.Experts4bit(1, 48, 64), "hidden"),
     (lambda: nn.Experts4bit(1, 64, 0), "intermediate"),
+    (lambda: nn.Experts4bit(1, 64, 48, weights="e2m1_16_e4m3"), "intermediate"),
+    (lambda: nn.Experts4bit(1, 64, 64, activations="bf16"), "activations"),
+    (lambda: nn.Experts4bit.from_packed(quant.pack(drawn()[0], FP8), quant.pack(drawn()[1])), "down format"),
     (lambda: nn.Experts4bit(1, 64, 64, order="rows"), "order"),
     (lambda: nn.Experts4bit(1, 64, 64, activation="silu"), "activation"),
     (lambda: nn.Experts4bit.from_packed(PACKED, PACKED), "gate_up shape"),

@@ -27,11 +27,13 @@ MIXTURE = of_length(torch.bfloat16, 5)
 @pytest.fixture(autouse=True)
 def functions(monkeypatch):
     """`ops` in the place of the operators, which a CPU has not."""
-    names = ("w4a16_gemm", "w4a16_grouped_gemm", "spread", "combine")
-    found = {name: getattr(ops, name) for name in names} | {"route": mixture._routed}
-    for module in ("linear4bit", "experts4bit"):
+    names = ("w4a16_gemm", "w4a16_grouped_gemm", "w4a8_gemm", "w4a8_grouped_gemm")
+    found = {name: getattr(ops, name) for name in (*names, "quantise_rows", "spread", "combine")}
+    found |= {"route": mixture._routed}
+    for module in ("coded", "experts4bit"):
         at = sys.modules[f"gemmgen.nn.{module}"]
         monkeypatch.setattr(at, "gemmgen", SimpleNamespace(**found))
+    monkeypatch.setattr(sys.modules["gemmgen.nn.experts4bit"], "CALLS", mixture.CALLS)
 
 
 def test_a_linear_layer(monkeypatch):
@@ -45,6 +47,19 @@ def test_a_linear_layer(monkeypatch):
         y = layer(x)
     assert y.shape == (2, 3, 70) and len(memory.launched) == 1
     assert distance(y, exact) < LINEAR
+
+
+def test_a_linear_layer_by_fp8(monkeypatch):
+    weights = drawn(formats.MXFP4, 70, 160)
+    layer = nn.Linear4bit.from_quantised(weights, torch.randn(70), torch.float8_e4m3fn)
+    x = torch.randn(2, 3, 160).bfloat16()
+    exact = x.double() @ weights.dequantise().mT + layer.bias.double()
+    memory = Memory(x, *layer.buffers())
+    emulated(monkeypatch, memory)
+    with memory:
+        y = layer(x)
+    assert y.shape == (2, 3, 70) and len(memory.launched) == 2
+    assert distance(y, exact) < 0.04  # rows in FP8
 
 
 def test_experts(monkeypatch):

@@ -12,7 +12,7 @@ from four_bits import FORMS  # noqa: E402
 from mixtures import distance  # noqa: E402
 from roundings import of_length  # noqa: E402
 
-from gemmgen import nn  # noqa: E402
+from gemmgen import formats, nn, ops  # noqa: E402
 
 pytestmark = pytest.mark.gpu
 
@@ -48,6 +48,41 @@ def test_a_linear_layer(form, rows, biased):
     exact = x.double() @ four_bits.exact(weights).mT + (bias.double() if biased else 0.0)
     assert distance(y, exact) < of_length(x.dtype, LINEAR)
     assert torch.equal(torch.compile(layer, fullgraph=True)(x), y)
+
+
+@pytest.mark.parametrize("rows", (1, 16, 300))
+@pytest.mark.parametrize("biased", (False, True))
+def test_a_linear_layer_by_fp8(rows, biased):
+    weights = four_bits.packed(formats.MXFP4, torch.float8_e4m3fn, N, K).to("cuda")
+    x = torch.randn(rows, K, device="cuda").bfloat16()
+    bias = torch.randn(N, device="cuda") if biased else None
+    layer = nn.Linear4bit.from_packed(weights, bias)
+    y, (q, scale) = layer(x), ops.quantise_rows(x, None)
+    codes = q.double() * scale.double()[:, None]
+    exact = codes @ four_bits.exact(weights).mT + (bias.double() if biased else 0.0)
+    assert distance(y, exact) < of_length(x.dtype, LINEAR)
+    assert torch.equal(torch.compile(layer, fullgraph=True)(x), y)
+
+
+@pytest.mark.parametrize("tokens", (1, 77, 600))
+def test_experts_by_fp8(tokens):
+    """As `ops.moe` computes them, to the bit, which is compared with float64; masked rows as quantised ones."""
+    shapes = (EXPERTS, 2 * INNER, HIDDEN), (EXPERTS, HIDDEN, INNER)
+    weights = [four_bits.packed(formats.MXFP4, torch.float8_e4m3fn, *s).to("cuda") for s in shapes]
+    made, exact = nn.Experts4bit.from_packed(*weights), [*map(four_bits.exact, weights)]
+    x = torch.randn(tokens, HIDDEN, device="cuda").bfloat16()
+    shares, chosen = torch.rand(tokens, EXPERTS, device="cuda").topk(3)
+    given = {f"w{i}": w.blocks for i, w in enumerate(weights, 1)}
+    given |= {f"scale_w{i}": w.factors for i, w in enumerate(weights, 1)}
+    said = {"packed": weights[0].weights, "activations": weights[0].activations}
+    y = ops.moe(x, chosen=chosen, weights=shares, **given, **said)
+    assert torch.equal(made(x, chosen, shares), y)
+    rows = torch.randn(EXPERTS, 40, HIDDEN, device="cuda").bfloat16()
+    counts = torch.tensor([40, 0, 1, 17, 40, 3], device="cuda").int()
+    found, none = made.masked(rows, counts), [0.0] * EXPERTS
+    for e, count in enumerate(counts.tolist()):
+        some = exactly(rows[e, :count].double(), exact, (none, none), e, "swiglu")
+        assert not count or distance(found[e, :count], some) < 0.09
 
 
 def experts(form, activation="swiglu"):
