@@ -15,7 +15,7 @@ from .clocks import UNKNOWN, Log
 from .contest import reason
 from .modes import CHAIN, Method, captured
 from .moe_layer import Matrices, Tokens, Weights
-from .moe_sizes import DEEP_GEMM, OURS, THEIRS, Asked, Sizes
+from .moe_sizes import DEEP_GEMM, OURS, THEIRS, Asked
 from .select import FLOOR
 from .timing import Run, Samples, launches, recorded, samples
 
@@ -83,18 +83,19 @@ def measure(asked: Asked, counts: Iterable[int], log: Log) -> list[Row]:
         raise RuntimeUnavailable(f"provider {THEIRS}: this torch has no _grouped_mm")
     if deep:
         moe_deep_gemm.check()
-    _check_memory(asked.sizes, beside, deep)
+    _check_memory(asked, beside, deep)
     weights = moe_layer.drawn(asked.sizes, asked.seed, beside, asked.device, asked.kind, deep)
     return [_row(asked, weights, count, log) for count in counts]
 
 
-def _check_memory(s: Sizes, beside: bool, deep: bool) -> None:
+def _check_memory(asked: Asked, beside: bool, deep: bool) -> None:
     free, _ = torch().cuda.mem_get_info()
-    if s.bytes(beside, deep) > free:
+    taken, alone = (asked.sizes.bytes(x, deep, asked.kind) for x in (beside, False))
+    if taken > free:
         gib = 2.0**-30
-        hint = f"; without provider {THEIRS} {s.bytes(False, deep) * gib:.1f}" if beside else ""
+        hint = f"; without provider {THEIRS} {alone * gib:.1f}" if beside else ""
         raise RuntimeUnavailable(
-            f"the experts' weights take {s.bytes(beside, deep) * gib:.1f} GiB, of which the GPU has {free * gib:.1f} free{hint}"
+            f"the experts' weights take {taken * gib:.1f} GiB, of which the GPU has {free * gib:.1f} free{hint}"
         )
 
 

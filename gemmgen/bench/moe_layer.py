@@ -10,11 +10,14 @@ from .. import ops
 from ..ops import quantise
 from ..recipes import SCALE_BLOCK
 from ..runtime.torch_tensors import torch, torch_dtype
-from .moe_sizes import BLOCKS, FP8_ROWS, INT8_ROWS, Sizes
+from . import moe_packed
+from .moe_packed import FORMS
+from .moe_sizes import BLOCKS, FP8_ROWS, INT8_ROWS, MXFP4_FP8, WIDE, Sizes
 
 SPREAD = 0.02  # standard deviation of weights, as models are initialised with
 
 CODES = {FP8_ROWS: "e4m3", INT8_ROWS: "s8"}  # of kinds whose rows have one scale each
+ROWS = {**CODES, MXFP4_FP8: "e4m3"}  # what tokens become where rows of them have one
 
 Matrices = Callable[[int], tuple[Any, Any, Any]]  # of an expert its gate, up and down, in float64
 
@@ -22,13 +25,14 @@ Matrices = Callable[[int], tuple[Any, Any, Any]]  # of an expert its gate, up an
 @dataclass(frozen=True, kw_only=True)
 class Weights:
     """w1, scale_w1, w2, scale_w2: as `ops.moe` takes them, w1's rows alternating. wide: those of torch, BF16, gate's
-    rows before up's, the same numbers before they were quantised; None without it. halves: w1 and scale_w1 of blocks with gate's rows
-    before up's, which are other codes; None without them. kind: of `moe_sizes.KINDS`."""
+    rows before up's, the same numbers before they were quantised, or those that are packed; None without it. halves: w1 and scale_w1 of blocks with gate's rows
+    before up's, which are other codes; None without them. sides: of an expert's w1 and w2. kind: of `moe_sizes.KINDS`."""
 
     w1: Any
     scale_w1: Any
     w2: Any
     scale_w2: Any
+    sides: tuple[tuple[int, int], tuple[int, int]]
     wide: tuple[Any, Any] | None
     halves: tuple[Any, Any] | None = None
     kind: str = BLOCKS
@@ -36,17 +40,26 @@ class Weights:
     def layer(self, t: Tokens) -> Any:
         """By gemmgen."""
         given = {"scale_w1": self.scale_w1, "scale_w2": self.scale_w2}
+        given |= moe_packed.told(self.kind) if self.kind in FORMS else {}
         return ops.moe(t.x, self.w1, self.w2, t.chosen, t.weights, **given)
 
     def spans(self, experts: int) -> tuple[tuple[Any, int], ...]:
         """As many bytes as so many experts have, of each tensor: where they lie apart, no fewer are read."""
         each = (self.w1, self.scale_w1, self.w2, self.scale_w2)
-        return tuple((x, experts * x[0].numel() * x.element_size()) for x in each)
+        there = (x for x in each if x is not None)
+        return tuple((x, experts * x[0].numel() * x.element_size()) for x in there)
 
     def quantised(self, expert: int) -> tuple[Any, Any, Any]:
         """What the codes of an expert stand for, float64."""
-        both = _dequantised(self.w1[expert], self.scale_w1[expert])
-        return both[::2], both[1::2], _dequantised(self.w2[expert], self.scale_w2[expert])
+        first, second = self.sides
+        both = self._numbers(self.w1[expert], _at(self.scale_w1, expert), first)
+        down = self._numbers(self.w2[expert], _at(self.scale_w2, expert), second)
+        return both[::2], both[1::2], down
+
+    def _numbers(self, x: Any, scale: Any, sides: tuple[int, int]) -> Any:
+        if self.kind in FORMS:
+            return moe_packed.numbers(self.kind, x, scale, *sides)
+        return x.double() if scale is None else _dequantised(x, scale)
 
     def quantised_halves(self, expert: int) -> tuple[Any, Any, Any]:
         """The same of those with gate's rows before up's."""
@@ -56,7 +69,9 @@ class Weights:
 
     def rounded(self, rows: Any) -> Any:
         """float64 rows, after they were quantised as gemmgen quantises them for these weights."""
-        return as_fp8(rows) if self.kind == BLOCKS else _by_row(rows, CODES[self.kind])
+        if self.kind in ROWS:
+            return _by_row(rows, ROWS[self.kind])
+        return as_fp8(rows) if self.kind == BLOCKS else as_it_is(rows)
 
     def plain(self, expert: int) -> tuple[Any, Any, Any]:
         """Of the BF16 ones."""
@@ -85,6 +100,19 @@ def drawn(
         torch().empty(s.experts, *x, dtype=bf16, device=device) for x in (first, second) if wide
     ]
     apart = _empty(s.experts, *first, device, BLOCKS) if halves else None
+    found = Weights(
+        w1=w1,
+        scale_w1=scale_w1,
+        w2=w2,
+        scale_w2=scale_w2,
+        sides=(first, second),
+        wide=(kept[0], kept[1]) if wide else None,
+        halves=apart,
+        kind=kind,
+    )
+    if kind in FORMS:
+        _put(moe_packed.pool(kind, SPREAD, g, device), found)
+        return found
     for e in range(s.experts):
         both, down = (
             torch().randn(x, generator=g, dtype=bf16, device=device) * SPREAD
@@ -97,25 +125,46 @@ def drawn(
             _keep(e, q, scale, _quantised(x, kind))
         if apart is not None:
             _keep(e, *apart, _quantised(both, BLOCKS))
-    given = {"w1": w1, "scale_w1": scale_w1, "w2": w2, "scale_w2": scale_w2}
-    pair = (kept[0], kept[1]) if wide else None
-    return Weights(**given, wide=pair, halves=apart, kind=kind)
+    return found
+
+
+def _put(pool: moe_packed.Pool, w: Weights) -> None:
+    """Packed weights of all experts, and what they stand for if that is kept."""
+    for e in range(w.w1.shape[0]):
+        for blocks, factors in ((w.w1, w.scale_w1), (w.w2, w.scale_w2)):
+            pool.put(blocks[e], _at(factors, e))
+        if w.wide is not None:
+            gate, up, down = w.quantised(e)
+            for to, x in zip(w.wide, (torch().cat((gate, up)), down), strict=True):
+                to[e].copy_(x)
+
+
+def _at(x: Any, expert: int) -> Any:
+    return None if x is None else x[expert]
 
 
 def _keep(expert: int, q: Any, scale: Any, found: tuple[Any, Any]) -> None:
     for to, x in zip((q, scale), found, strict=True):
-        to[expert].copy_(x)
+        if to is not None:
+            to[expert].copy_(x)
 
 
 def _quantised(x: Any, kind: str) -> tuple[Any, Any]:
-    """Codes and their scales."""
+    """Codes and their scales; BF16 as it is."""
+    if kind == WIDE:
+        return x, None
     if kind == BLOCKS:
         return ops.quantise_blocks(x)
     return ops.quantise_rows(x, None, dtype=CODES[kind])
 
 
 def _empty(experts: int, rows: int, columns: int, device: str, kind: str) -> tuple[Any, Any]:
-    """For what `_quantised` gives of each expert."""
+    """For what `_quantised` gives of each expert, or a pool."""
+    if kind in FORMS:
+        return moe_packed.empty(kind, experts, rows, columns, device)
+    if kind == WIDE:
+        wide = torch().empty(experts, rows, columns, dtype=torch().bfloat16, device=device)
+        return wide, None
     dtype = torch_dtype(quantise.KINDS[CODES.get(kind, "e4m3")])
     codes = torch().empty(experts, rows, columns, dtype=dtype, device=device)
     blocks = (-(-rows // SCALE_BLOCK), -(-columns // SCALE_BLOCK)) if kind == BLOCKS else (rows,)

@@ -19,8 +19,26 @@ KINDS = {
     "fp8-blocks": "FP8 with block scales",
     "fp8-rows": "FP8 with a scale per token and channel",
     "int8-rows": "INT8 with a scale per token and channel",
+    "bf16": "BF16",
+    "int4": "INT4 with a scale per 128 of a row, by BF16",
+    "mxfp4": "MXFP4 by BF16",
+    "mxfp4-fp8": "MXFP4 by FP8 with a scale per token",
 }
-BLOCKS, FP8_ROWS, INT8_ROWS = KINDS
+BLOCKS, FP8_ROWS, INT8_ROWS, WIDE, INT4, MXFP4, MXFP4_FP8 = KINDS
+BITS = {
+    BLOCKS: 8,
+    FP8_ROWS: 8,
+    INT8_ROWS: 8,
+    WIDE: 16,
+    INT4: 4,
+    MXFP4: 4,
+    MXFP4_FP8: 4,
+}  # of a weight
+SHARED = {
+    INT4: 128,
+    MXFP4: 32,
+    MXFP4_FP8: 32,
+}  # columns of a scale, of which features are multiples
 OURS, THEIRS, DEEP_GEMM = "gemmgen", "torch", "deep_gemm"
 REPEATS = 15
 DEFAULT = (OURS, THEIRS, FLOOR)
@@ -50,11 +68,12 @@ class Sizes:
         """Of an expert."""
         return MATRICES * self.hidden * self.intermediate
 
-    def bytes(self, wide: bool, halves: bool = False) -> int:
-        """Of all experts in FP8, with BF16 ones beside them if `wide`, and with another gate and up in FP8 if `halves`; without
+    def bytes(self, wide: bool, halves: bool = False, kind: str = BLOCKS) -> int:
+        """Of all experts of a kind, with BF16 ones beside them if `wide`, and with another gate and up in FP8 if `halves`; without
         scales."""
         again = 2 * self.hidden * self.intermediate * halves
-        return self.experts * (self.weights * (1 + WIDE_BYTES * wide) + again)
+        each = self.weights * BITS[kind] // 8 + self.weights * WIDE_BYTES * wide
+        return self.experts * (each + again)
 
 
 def _check(name: str, value: int, most: int) -> None:
@@ -92,3 +111,8 @@ class Asked:
         if DEEP_GEMM in self.providers and self.kind != BLOCKS:
             allowed = f"must be {BLOCKS} for provider {DEEP_GEMM}"
             raise ArgumentError("--kind", self.kind, allowed)
+        step = SHARED.get(self.kind, STEP)
+        for name in ("hidden", "intermediate"):
+            if getattr(self.sizes, name) % step:
+                allowed = f"must be a multiple of {step} for --kind {self.kind}"
+                raise ArgumentError(f"--{name}", getattr(self.sizes, name), allowed)

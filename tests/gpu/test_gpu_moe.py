@@ -262,6 +262,21 @@ def test_the_command(capsys):
             assert r["eager"]["gemmgen"] > 0 and r["eager"]["torch"] > 0
 
 
+@pytest.mark.parametrize("kind", ("bf16", "int4", "mxfp4", "mxfp4-fp8"))
+def test_the_command_of_other_kinds(kind, capsys):
+    import json
+
+    from gemmgen.cli import main
+
+    sizes = ("--experts", "16", "--top", "4", "--hidden", "1024", "--intermediate", "512")
+    options = ["--tokens", "1,300", "--kind", kind, "--repeats", "3", "--json"]
+    assert main(["moe", *sizes, *options]) == 0
+    for r in json.loads(capsys.readouterr().out)["rows"]:
+        casts = ["cast"] * (kind == "mxfp4-fp8")
+        assert [*r["launches"]] == ["route", *casts, "spread", "GEMM 1", "GEMM 2", "combine"]
+        assert not r["left_out"] and r["over_torch"] > 0
+
+
 def test_the_command_beside_a_chain_of_deep_gemm(capsys, monkeypatch):
     """`gemmgen.compat.deep_gemm` stands in where DeepGEMM is not installed: both chains verified, eager and in graphs."""
     import json

@@ -12,12 +12,15 @@ from torch_reference import on_cpu  # noqa: E402, F401
 
 from gemmgen.bench import chain, moe, read  # noqa: E402
 from gemmgen.bench.clocks import Log  # noqa: E402
-from gemmgen.bench.moe_sizes import Asked, Sizes  # noqa: E402
+from gemmgen.bench.moe_sizes import SHARED, Asked, Sizes  # noqa: E402
 from gemmgen.bench.timing import Samples, Timed  # noqa: E402
 from gemmgen.nn.experts import CALLS  # noqa: E402
 from gemmgen.ops import mixture  # noqa: E402
 
 SIZES = Sizes(experts=6, top=2, hidden=272, intermediate=144)
+OF_BLOCKS = Sizes(
+    experts=6, top=2, hidden=256, intermediate=128
+)  # that a scale of packed weights divides
 US = 1e-6
 SECONDS = {"gemmgen": 120, "torch": 240, "deep_gemm": 200, "deep_gemm casts": 160}  # millionths
 KERNELS = (
@@ -66,8 +69,14 @@ def cpu(on_cpu, monkeypatch):  # noqa: F811
     return found
 
 
+def sizes_of(kind=None):
+    return OF_BLOCKS if kind in SHARED else SIZES
+
+
 def asked(**changes):
-    return Asked(**{"sizes": SIZES, "repeats": 3, "device": "cpu", **changes})
+    return Asked(
+        **{"sizes": sizes_of(changes.get("kind")), "repeats": 3, "device": "cpu", **changes}
+    )
 
 
 def measured(*counts, **changes):

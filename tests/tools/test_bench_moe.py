@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from moe_on_cpu import KERNELS, SIZES, US, cpu, measured, on_cpu  # noqa: E402, F401
+from moe_on_cpu import KERNELS, SIZES, US, cpu, measured, on_cpu, sizes_of  # noqa: E402, F401
 
 from gemmgen.bench import moe, moe_layer  # noqa: E402
 from gemmgen.bench.agree import SUMMED, check_near  # noqa: E402
@@ -19,6 +19,8 @@ from gemmgen.errors import (  # noqa: E402
     RuntimeUnavailable,
     VerificationError,
 )
+
+EXACT = ("bf16", "int4", "mxfp4")  # by 16 bits: torch multiplies by the same numbers
 
 
 @pytest.mark.parametrize("router", ROUTERS)
@@ -44,10 +46,23 @@ def test_both_ways_compute_the_same_layer(kind, cpu):  # noqa: F811
     measured(40, kind=kind)
     ours, theirs = (x.double() for x in cpu.captured)
     least, most = (0.004, 0.03) if kind.startswith("int8") else (0.01, 0.09)  # BF16 beside it
+    if kind in EXACT:
+        least, most = 0.001, 0.012  # rounded otherwise
     assert least < (ours - theirs).norm() / theirs.norm() < most
-    both, down = 2 * SIZES.intermediate, SIZES.hidden  # rows
-    scales = {"fp8-blocks": (3 * 3, 3 * 2)}.get(kind, (both, down))
-    assert [x * 4 for x in scales] == [x // SIZES.experts for x in cpu.spans[0][1::2]]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_read(kind, cpu):  # noqa: F811
+    """Codes, and scales if there are some, of the experts that were chosen."""
+    s = sizes_of(kind)
+    (r,) = measured(5, kind=kind)
+    both, down = 2 * s.intermediate * s.hidden, s.hidden * s.intermediate
+    scales = {"fp8-blocks": (3 * 3, 3 * 2)}.get(kind, (2 * s.intermediate, s.hidden))
+    scales = () if kind in EXACT else [x * 4 for x in scales]
+    bits = {"bf16": 16, "int4": 4 + 16 / 128, "mxfp4": 4 + 8 / 32, "mxfp4-fp8": 4 + 8 / 32}
+    codes = [int(x * bits.get(kind, 8)) // 8 for x in (both, down)]
+    found = [x // r.touched for x in cpu.spans[0]]
+    assert found == [x for pair in zip(codes, scales or [None] * 2, strict=True) for x in pair if x]
 
 
 def test_only_who_is_asked_for(cpu):  # noqa: F811
@@ -58,14 +73,17 @@ def test_only_who_is_asked_for(cpu):  # noqa: F811
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_drawn_is_the_same_again(kind):
-    one, other = (moe_layer.drawn(SIZES, seed, True, "cpu", kind) for seed in (3, 3))
-    assert all(map(torch.equal, one.wide, other.wide)) and torch.equal(one.scale_w1, other.scale_w1)
+    s = sizes_of(kind)
+    one, other = (moe_layer.drawn(s, seed, True, "cpu", kind) for seed in (3, 3))
+    assert all(map(torch.equal, one.wide, other.wide))
+    assert one.scale_w1 is other.scale_w1 or torch.equal(one.scale_w1, other.scale_w1)
     assert torch.equal(one.w2.view(torch.uint8), other.w2.view(torch.uint8))
-    for e in range(SIZES.experts):  # an expert's codes are its own numbers
+    for e in range(s.experts):  # an expert's codes are its own numbers
         for x, y in zip(one.quantised(e), one.plain(e), strict=True):
             assert x.shape == y.shape and (x - y).norm() < 0.04 * y.norm()
-    assert moe_layer.drawn(SIZES, 3, False, "cpu").wide is None
-    assert not torch.equal(moe_layer.drawn(SIZES, 4, True, "cpu").wide[1], one.wide[1])
+            assert 0.01 < y.std() < 0.04
+    assert moe_layer.drawn(s, 3, False, "cpu", kind).wide is None
+    assert not torch.equal(moe_layer.drawn(s, 4, True, "cpu", kind).wide[1], one.wide[1])
 
 
 def test_zipf_prefers_the_first():
@@ -147,3 +165,5 @@ def test_models_are_layers_that_there_are():
     assert MODELS["v3"].bytes(True) == 3 * MODELS["v3"].bytes(False) == 9 * 256 * 7168 * 2048
     assert MODELS["v3-local"].experts * 8 == MODELS["v3"].experts
     assert PROVIDERS[0] == "gemmgen"
+    v3 = MODELS["v3"]
+    assert v3.bytes(False, kind="bf16") == 2 * v3.bytes(False) == 4 * v3.bytes(False, kind="mxfp4")

@@ -146,6 +146,8 @@ def test_json_and_files(asked, capsys, tmp_path):
         *((("--providers", x), "--providers") for x in ("", "torch", "gemmgen,zz", "all")),
         (("--router", "zz"), "--router"),
         (("--kind", "fp8"), "--kind"),
+        (("--kind", "int4", "--model", "gpt-oss"), "--hidden"),
+        ((*OWN[:-1], "528", "--kind", "mxfp4"), "--intermediate"),
         (("--kind", "int8-rows", "--providers", "gemmgen,deep_gemm"), "--kind"),
         (("--repeats", "1"), "--repeats"),
         (("--seed", "-1"), "--seed"),

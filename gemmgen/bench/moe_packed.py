@@ -1,0 +1,75 @@
+"""Packed weights of layers of experts, for timing: made of blocks of a pool, where to pack them would take hours. Blocks hold their own scales, so any of
+them may stand anywhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .. import formats, quant
+from ..ir.codings import E2M1
+from ..ir.codings import INT4 as INTEGERS
+from ..ir.dtypes import BF16, E4M3
+from ..ir.packed import COLUMNS, GROUPS, ROWS, Form
+from ..runtime.torch_tensors import torch, torch_dtype
+from .moe_sizes import INT4, MXFP4, MXFP4_FP8
+
+BLOCKS = 64  # in a pool
+FORMS = {
+    INT4: Form(element=INTEGERS, to=BF16, group=GROUPS[-1]),
+    MXFP4: Form(element=E2M1, to=BF16, group=GROUPS[0]),
+    MXFP4_FP8: Form(element=E2M1, to=E4M3, group=GROUPS[0]),
+}  # of kinds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pool:
+    """held: [64 * BLOCKS, 128], packed. generator: of which of them are taken, on their device."""
+
+    held: quant.Packed
+    generator: Any
+
+    def put(self, blocks: Any, factors: Any) -> None:
+        """Into those of a matrix, uint8 [R, C, bytes], and float32 [N], or None."""
+        rows, columns, size = blocks.shape
+        at = self._any(BLOCKS, rows * columns)
+        blocks.copy_(self.held.blocks.view(BLOCKS, size)[at].view(blocks.shape))
+        if factors is not None:
+            factors.copy_(self.held.factors[self._any(len(self.held.factors), len(factors))])
+
+    def _any(self, most: int, count: int) -> Any:
+        device = self.held.blocks.device
+        return torch().randint(most, (count,), generator=self.generator, device=device)
+
+
+def pool(kind: str, spread: float, generator: Any, device: str) -> Pool:
+    """Of numbers around 0 whose standard deviation is `spread`."""
+    form, given = FORMS[kind], {"generator": generator, "device": device}
+    wide = torch().randn(BLOCKS * ROWS, COLUMNS, **given) * spread
+    weights = quant.of(wide, formats.named(form.format))
+    return Pool(held=quant.pack(weights, torch_dtype(form.to)), generator=generator)
+
+
+def empty(kind: str, experts: int, rows: int, columns: int, device: str) -> tuple[Any, Any]:
+    """Blocks and factors, None where there are none, of all experts."""
+    form = FORMS[kind]
+    shape = experts, -(-rows // ROWS), -(-columns // COLUMNS), form.block_bytes
+    factors = torch().empty(experts, rows, dtype=torch().float32, device=device)
+    blocks = torch().empty(shape, dtype=torch().uint8, device=device)
+    return blocks, factors if form.factors else None
+
+
+def told(kind: str) -> dict[str, str]:
+    """What `ops.moe` is told of them."""
+    form = FORMS[kind]
+    return {"packed": form.name} | ({"activations": E4M3.name} if form.to == E4M3 else {})
+
+
+def numbers(kind: str, blocks: Any, factors: Any, rows: int, columns: int) -> Any:
+    """What those of a matrix stand for, float64 [rows, columns]."""
+    form = FORMS[kind]
+    held = quant.Packed(
+        format=formats.named(form.format), dtype=form.to, blocks=blocks, shape=(rows, columns)
+    )
+    found = held.numbers().double()
+    return found if factors is None else found * factors.double().unsqueeze(-1)
