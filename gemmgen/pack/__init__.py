@@ -61,7 +61,7 @@ def pack(
     prefix: what all C names begin with, a C identifier in lower case. device: the name for which configs
     were chosen; it is only noted. progress: called with how many kernels are compiled and of how many. compiled: those that are
     (`compile_all`), by config.
-    Raises ArgumentError for `prefix` or a shape; UnsupportedProblem for watched kernels, packed weights, rows by page, squares, heads and compact windows;
+    Raises ArgumentError for `prefix` or a shape; UnsupportedProblem for watched kernels, rows by page, squares, heads and compact windows;
     IllegalConfig; CompileError; RuntimeUnavailable without NVRTC.
     """
     check_prefix(prefix)
@@ -82,7 +82,8 @@ def pack(
 
 def _common(p: Problem, kernels: tuple[PackedKernel, ...]) -> Interface:
     """What all of them take: one struct of arguments serves every kernel."""
-    found, *others = (interface(p, x.kernel) for x in kernels)
+    summing = any(x.kernel.workspace.words for x in kernels)
+    found, *others = (interface(p, x.kernel, summing) for x in kernels)
     for other, x in zip(others, kernels[1:], strict=True):
         if other != found:
             names = f"{kernels[0].kernel.name} and {x.kernel.name}"

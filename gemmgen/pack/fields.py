@@ -6,17 +6,28 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..errors import UnsupportedProblem
-from ..ir import argument_names
+from ..ir import argument_names, packed
 from ..ir.argument_names import parameter, row_stride
 from ..ir.counts import MOST_SIDE
-from ..ir.dtypes import F32
+from ..ir.dtypes import F32, S8
+from ..ir.exchange import PARTIALS
 from ..ir.expr import Argument, PerColumn, PerElement, PerRow, Scalar, arguments, fold
 from ..ir.groupings import GROUPINGS
 from ..ir.nodes import Kernel, TmaMap
 from ..problem import INT8_K, Problem
 from ..recipes import recipe
 from . import groups
-from .members import ADDRESS, Member, Parameter, Tensor, group_stride, in_range, number, pointer
+from .members import (
+    ADDRESS,
+    Member,
+    Parameter,
+    Tensor,
+    group_stride,
+    in_range,
+    number,
+    pointer,
+    workspace_size,
+)
 
 BLOCKS_N, BLOCKS_K = "(n + 127) / 128", "(k + 127) / 128"
 C_TYPES = {"int": "int32_t", "long long": "int64_t", "float": "float"}  # others are addresses
@@ -24,53 +35,64 @@ C_TYPES = {"int": "int32_t", "long long": "int64_t", "float": "float"}  # others
 
 @dataclass(frozen=True, kw_only=True)
 class Interface:
-    """All kernels of a problem take the same: tensor maps over `tensors` in this order, then `parameters`.
-    workspaces: members that point to memory in which a launch keeps `derived` tensor maps per CTA and group."""
+    """All kernels of a problem take the same: tensor maps over `tensors` in this order, then `parameters`, of which some have no use for
+    the last, a workspace for sums. operands: A and B, wherever they lie. maps: the member that points to memory in which a launch keeps
+    `derived` tensor maps per CTA and group; sums: to memory by which CTAs hand sums over. At most one of both is there."""
 
     members: tuple[Member, ...]  # after m, n and k
     tensors: tuple[Tensor, ...]
+    operands: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     parameters: tuple[Parameter, ...]
-    workspaces: tuple[Member, ...]
+    maps: tuple[Member, ...]
+    sums: tuple[Member, ...]
     derived: int
     checks: tuple[str, ...]  # C calls that return a status, in order
 
+    @property
+    def workspaces(self) -> tuple[Member, ...]:
+        return (*self.maps, *self.sums)
 
-def interface(p: Problem, kernel: Kernel) -> Interface:
-    """What a launch of `kernel`, lowered from `p`, is given. Raises UnsupportedProblem for what a C caller
-    could not give: a watchdog's report."""
+
+def interface(p: Problem, kernel: Kernel, summing: bool = False) -> Interface:
+    """What a launch of `kernel`, lowered from `p`, is given. summing: also a workspace for sums, which other kernels of the pack
+    take. Raises UnsupportedProblem for what a C caller could not give: a watchdog's report."""
     tensors = tuple(_tensor(p, kernel, m) for m in kernel.maps)
     mapped = [x for t in tensors for x in t.members]
     outputs = (*(t for t in tensors if t.name == "d"), *(_output_scales(p),) * p.quantised)
+    operands = (*(t for t in tensors if t.name in ("a", "b")), *_blocks(p))
     further, known = _further(p), {"groups", *(x.name for x in mapped)}
     parameters = [_parameter(x.name, x.ctype) for x in kernel.params]
+    if summing and parameters[-1].name != PARTIALS:
+        parameters.append(_parameter(PARTIALS, ""))
     own = [x for x in parameters if x.name not in known and not x.name.startswith("shape_")]
     for x in own:
         if x.name not in further:
             raise UnsupportedProblem(f"a pack cannot give {kernel.name} its parameter {x.name}")
     given = tuple(further[x.name] for x in own)
-    workspaces = tuple(x for x in given if x.name == groups.GROUP_MAPS)
-    sizes = groups.workspace()[1:] * len(workspaces)
+    maps, sums = (tuple(x for x in given if x.name == w) for w in (groups.GROUP_MAPS, PARTIALS))
+    sizes = tuple(workspace_size(x) for x in (*maps, *sums))
     members = (*groups.count(p), *mapped, *given, *sizes, *groups.expected(p))
     return Interface(
         members=members,
         tensors=tensors,
+        operands=operands,
         outputs=outputs,
         parameters=tuple(parameters),
-        workspaces=workspaces,
+        maps=maps,
+        sums=sums,
         derived=sum(m.derived for m in kernel.maps),
         checks=(
             *(f"check_matrix(&tensors[{i}])" for i in range(len(tensors))),
             *(in_range(x.name, 0) for x in parameters if _is_size(x)),
             *(check for x in members for check in x.checks if x.name != "groups"),
-            *_apart(tensors, outputs),
+            *_apart(operands, outputs),
         ),
     )
 
 
 def check_mapped(p: Problem) -> None:
-    """Raise UnsupportedProblem unless tensor maps, which are all that a C caller's matrices become, say where B lies, D is [M, N], and a
-    launch needs nothing else."""
+    """Raise UnsupportedProblem unless D is [M, N] and all of what is computed, and A's rows are in order."""
     if p.paged:
         said = "a pack's C code knows of no table of pages"
         raise UnsupportedProblem(f"a pack cannot hold kernels of rows by page: {said}")
@@ -84,12 +106,6 @@ def check_mapped(p: Problem) -> None:
     if p.compact:
         said = "a pack's C code passes a D of N columns"
         raise UnsupportedProblem(f"a pack cannot hold kernels of compact=true: {said}")
-    if p.form is not None:
-        said = "B is blocks that kernels read by address, and a pack's C code passes matrices as tensor maps"
-        raise UnsupportedProblem(f"a pack cannot hold kernels of weights={p.weights}: {said}")
-    if GROUPINGS[p.grouping].summed:
-        said = "CTAs that divide a long sum hand parts over in a workspace, which a pack's C code has not"
-        raise UnsupportedProblem(f"a pack cannot hold kernels of grouping={p.grouping}: {said}")
 
 
 def _tensor(p: Problem, kernel: Kernel, m: TmaMap) -> Tensor:
@@ -108,7 +124,8 @@ def shape_checks(p: Problem) -> tuple[str, ...]:
     """C calls that return a status, of what a shape must be before anything is computed from it."""
     most = INT8_K if p.a.integer and not recipe(p.family).promotes else MOST_SIDE
     pairs = f'check_multiple("n", args->n, {fold(p.epilogue)})'
-    whole, step = 'check_multiple("k", args->k, {})', groups.k_step(p)
+    whole = 'check_multiple("k", args->k, {})'
+    step = p.form.group if p.form else groups.k_step(p)
     return (
         in_range("m", 0, MOST_SIDE),
         in_range("n", 1, MOST_SIDE),
@@ -119,12 +136,10 @@ def shape_checks(p: Problem) -> tuple[str, ...]:
     )
 
 
-def _apart(tensors: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> Iterator[str]:
+def _apart(operands: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> Iterator[str]:
     """That no output overlaps an operand, or an output before it."""
     for i in range(len(outputs)):
-        for j, t in enumerate(tensors):
-            if t.name in ("a", "b"):
-                yield f"check_apart(&outputs[{i}], &tensors[{j}])"
+        yield from (f"check_apart(&outputs[{i}], &operands[{j}])" for j in range(len(operands)))
         yield from (f"check_apart(&outputs[{i}], &outputs[{j}])" for j in range(i))
 
 
@@ -146,6 +161,8 @@ def _d_columns(p: Problem) -> str:
 
 def _parameter(name: str, ctype: str) -> Parameter:
     value = f"args->{name.removeprefix('shape_')}"
+    if name == PARTIALS:  # of the kernel's own region
+        value += " + 4ull * (CUdeviceptr)kernel->before * (CUdeviceptr)pack->sms"
     return Parameter(name=name, ctype=C_TYPES.get(ctype, ADDRESS), value=value)
 
 
@@ -158,8 +175,36 @@ def _further(p: Problem) -> dict[str, Member]:
     """What kernels read or write through plain pointers, by parameter."""
     found = [*_block_scales(p), *_row_scales(p), *_scale_members(_output_scales(p))]
     found += [x for argument in arguments(p.epilogue) for x in _argument(p, argument)]
-    found += [*groups.tables(p), groups.workspace()[0]]
+    found += [*groups.tables(p), groups.workspace(), _sums(), *_packed(p)]
     return {x.name: x for x in found}
+
+
+def _sums() -> Member:
+    """By which CTAs hand sums over. Its address is checked where a kernel uses it."""
+    says = "workspace: zero before its first launch, of one launch at a time, 16-byte aligned"
+    return Member(name=PARTIALS, ctype=ADDRESS, says=says, example=f"args.{PARTIALS}_bytes")
+
+
+def _blocks(p: Problem) -> tuple[Tensor, ...]:
+    """B of packed weights: bytes, contiguous."""
+    if p.form is None:
+        return ()
+    outer, inner = f"(n + {packed.ROWS - 1}) / {packed.ROWS}", _block_row(p.form)
+    grouped = GROUPINGS[p.grouping].columns
+    return (Tensor(name="b", dtype=S8, outer=outer, inner=inner, grouped=grouped, packed=True),)
+
+
+def _block_row(form: packed.Form) -> str:
+    """Bytes of the blocks of 64 rows."""
+    return f"(k + {packed.COLUMNS - 1}) / {packed.COLUMNS} * {form.block_bytes}"
+
+
+def _packed(p: Problem) -> Iterator[Member]:
+    for t in _blocks(p):
+        says = f"uint8 [{'groups, ' * t.grouped}{t.outer}, {t.inner}], weights packed from {p.weights} for {p.a.name}, 16-byte aligned"
+        size = "groups * args.b_stride_g" if t.grouped else f"({t.outer}) * {t.inner}"
+        yield pointer("b", says, size, t.step)
+        yield group_stride("b_stride_g", f"({t.outer}) * {t.inner}", t.step)
 
 
 def _block_scales(p: Problem) -> Iterator[Member]:

@@ -21,12 +21,14 @@ MAP_ALIGNMENT = 128  # bytes, of a tensor map in it
 class Choice:
     """What a launch finds its kernel by: sides that must be ones the pack was made for, and a size up to which a
     kernel serves, as `gemmgen.ops` counts it for the cost model. size: in C. says: what errors call it. groups:
-    in C, how many. tiles: in C, as many as a walk may count. nothing: in C, whether there is nothing to launch; none: the same in words."""
+    in C, how many. grids: in C, of how many tiles are counted one by one. summed: in C, of how many one sum is. tiles: in C, as many as a walk may count. nothing: in C, whether there is nothing to launch; none: the same in words."""
 
     exactly: tuple[str, ...]
     size: str
     says: str
     groups: str
+    grids: str
+    summed: str
     tiles: str
     nothing: str
     none: str
@@ -59,6 +61,7 @@ SIZES = {  # by grouping: size and what it is called; everything else goes by M
 ALL_GROUPS = "times(args->groups, times(tiles_m, tiles_n))"
 TILES = {  # by grouping: as `gemmgen.ir.counts.most_tiles` counts; everything else has those of all groups
     "none": "times(tiles_m, tiles_n)",
+    "summed": "times(tiles_m, tiles_n)",
     "rows": "times(tiles_m + (m + {step} - 1) / {step}, tiles_n)",
     "ends": "times(tiles_m + args->groups, tiles_n)",
 }
@@ -80,6 +83,8 @@ def choice(p: Problem) -> Choice:
         size=size,
         says=says,
         groups="args->groups" if grouped(p) else "1",
+        grids="args->groups" if grouped(p) and not GROUPINGS[p.grouping].summed else "1",
+        summed="args->groups" if GROUPINGS[p.grouping].summed else "1",
         tiles=TILES.get(p.grouping, ALL_GROUPS).format(step=p.alignment),
         nothing="!args->m" + " || !args->groups" * grouped(p),
         none="m = 0" + " or groups = 0" * (grouped(p) and p.grouping != "rows"),
@@ -136,10 +141,7 @@ def k_step(p: Problem) -> int:
     return depth_step(p) if whole and _varying(p) == "k" else 1
 
 
-def workspace() -> tuple[Member, Member]:
+def workspace() -> Member:
     """Where a launch keeps the tensor maps that it derives on the device."""
     says = "workspace: of one launch at a time, 128-byte aligned"
-    return (
-        pointer(GROUP_MAPS, says, f"args.{GROUP_MAPS}_bytes", MAP_ALIGNMENT),
-        number(f"{GROUP_MAPS}_bytes", "how large it is, at least what the pack asks for", "0"),
-    )
+    return pointer(GROUP_MAPS, says, f"args.{GROUP_MAPS}_bytes", MAP_ALIGNMENT)

@@ -83,7 +83,10 @@ class Target:
 
 
 def check_target(p: Problem) -> None:
-    """Raise UnsupportedProblem for several GEMMs in a launch, and for a D that is added to, which JAX's arrays are not."""
+    """Raise UnsupportedProblem for several GEMMs in a launch, packed weights, and a D that is added to, which JAX's arrays are not."""
+    if p.form is not None:
+        said = f"a target for JAX cannot be of weights={p.weights}: N is no side of packed ones"
+        raise UnsupportedProblem(said)
     for name, value, plain in (
         ("grouping", p.grouping, "none"),
         ("accumulate", p.accumulate, False),
@@ -94,8 +97,11 @@ def check_target(p: Problem) -> None:
 
 
 def target(p: Problem, face: Interface) -> Target:
-    """Raises as `check_target`."""
+    """Raises as `check_target`, and for kernels that need a workspace."""
     check_target(p)
+    if face.sums:
+        said = "a target for JAX cannot be of kernels with stream: their workspace outlives a call"
+        raise UnsupportedProblem(said)
     tensors = {t.name: t for t in face.tensors}
     outputs = [t for t in face.outputs if t.name not in tensors]
     return Target(

@@ -18,7 +18,7 @@ HEAD = (
 
 
 def manifest(pack: Pack) -> str:
-    """Sides are expressions over m, n, k and the arguments' strides; strides and shared memory are bytes,
+    """Sides are expressions over m, n, k and the arguments' strides; strides, shared memory and a CTA's workspace are bytes,
     boxes elements, the innermost dimension first."""
     text = json.dumps(
         {
@@ -53,7 +53,10 @@ def _kernel(pack: Pack, x: PackedKernel) -> dict[str, Any]:
         "tile": [k.block.m, k.block.n],
         "cluster": k.cluster.size,
         "maps": [_map(x, m, t) for m, t in zip(k.maps, pack.interface.tensors, strict=True)],
-        "parameters": [{"name": p.name, "type": p.ctype} for p in pack.interface.parameters],
+        "workspace": 4 * k.workspace.words,
+        "parameters": [
+            {"name": p.name, "type": p.ctype} for p in pack.interface.parameters[: len(k.params)]
+        ],
     }
 
 

@@ -44,6 +44,11 @@ def group_stride(name: str, example: str, multiple: int = 1) -> Member:
     return number(name, says, example, *checks)
 
 
+def workspace_size(x: Member) -> Member:
+    """Of the workspace that x points to."""
+    return number(f"{x.name}_bytes", "how large it is, at least what the pack asks for", "0")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Tensor:
     """What a tensor map is over: `outer` rows of `inner` contiguous elements, in C over m, n and k; `grouped`: of

@@ -54,6 +54,18 @@ class Pack:
     kernels: tuple[PackedKernel, ...]
     ranges: tuple[Range, ...]
 
+    @property
+    def regions(self) -> dict[int, int]:
+        """Of a workspace for sums, by how many words a CTA has there: how many others have before them. Kernels that lay it out alike
+        share a region, of which flags are where flags were."""
+        words = sorted({x.kernel.workspace.words for x in self.kernels})
+        return {n: sum(words[:i]) for i, n in enumerate(words)}
+
+    @property
+    def words(self) -> int:
+        """Of all regions, for a CTA."""
+        return sum(self.regions)
+
 
 def ranges(chosen: Mapping[tuple[tuple[int, ...], int], int]) -> tuple[Range, ...]:
     """What serves which shapes, where `chosen` says which kernel each (sides, size) has: a size between two of

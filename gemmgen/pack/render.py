@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ..emit import environment
 from ..ir.counts import MOST_TILES
+from ..ir.dealing import IDLE
 from ..ir.groupings import GROUPINGS
 from ..ir.text import expression
 from ..runtime.launch import MAP_BYTES
@@ -71,6 +72,7 @@ def _sources(pack: Pack, listed: str, found: Target | None) -> Iterator[tuple[st
         "map_bytes": MAP_BYTES,
         "most_tiles": MOST_TILES,
         "filled": filled(pack),
+        "says_workspace": ", and for any other" if pack.interface.sums else "",
         "tables": [x for x in pack.interface.members if x.entry],
         "numbers": [x for x in pack.interface.members if x.ctype != ADDRESS],
         "d_bytes": next(x.example for x in pack.interface.members if x.name == "d"),
@@ -81,6 +83,7 @@ def _sources(pack: Pack, listed: str, found: Target | None) -> Iterator[tuple[st
         "gpc_sms": GPC_SMS,
         "whole": H200_SMS,
         "at_once": AT_ONCE,
+        "idle": IDLE,
         "map_rows": _map_rows,
     }
     if found:

@@ -31,6 +31,7 @@ DENSE = Problem(family="dense", a=BF16, b=BF16)
 BLOCK = Problem(family="fp8_block", **FP8)
 WGRAD = Problem(family="fp8_1d1d", **FP8, d=F32)
 TENSOR = Problem(family="fp8", **FP8, epilogue=SCALED)
+INT4 = Problem(family="w4a16", a=BF16, b=BF16, weights="int4_128_bf16")
 INT8 = Problem(family="dense", a=S8, b=S8, d=S32)
 PROBLEMS = {
     "dense": DENSE,
@@ -52,6 +53,11 @@ PROBLEMS = {
     ),
     "fp8 k_columns": replace(WGRAD, grouping="k_columns"),
     "fp8 k_flat": replace(WGRAD, grouping="k_flat"),
+    "dense summed": replace(DENSE, grouping="summed", d=F32),
+    **{
+        f"int4 {x}": replace(INT4, grouping=x)
+        for x in ("none", "batched", "masked", "rows", "ends")
+    },
 }
 
 
@@ -115,6 +121,10 @@ def viewed(made, sides, device="cuda"):
         lead = (sides["groups"],) if t.grouped else ()
         rows = flat.view(*lead, -1, getattr(numbers, t.stride))
         found[t.name] = rows[..., : number(t.inner, sides)]
+    if made.problem.form:
+        blocks = -(-sides["n"] // 64), -(-sides["k"] // 128), made.problem.form.block_bytes
+        lead = (sides["groups"],) if "groups" in sides else ()
+        found["b"] = memory["b"].view(*lead, *blocks)
     for name in memory.keys() - found.keys():
         kind = torch.int32 if memory[name].dtype == torch.int32 else torch.float32
         found[name] = memory[name].view(kinds["bf16"] if name == "arg_c" else kind)
@@ -129,7 +139,8 @@ def run(p, t, sides, numbers, config):
     given = {"out": t["d"], "config": config}
     given |= {x: t[x] for x in ("group_rows", "row_groups", "group_ends", "group_depths") if x in t}
     given |= {"alignment": p.alignment} if g.aligned else {}
-    given |= {"layout": p.layout} if p.a == BF16 else {}
+    given |= {"layout": p.layout} if p.a == BF16 and not p.form else {}
+    given |= {"weights": p.weights, "columns": sides["n"]} if p.form else {}
     lead = (sides["groups"],) if g.rows else ()
     if "arg_c" in t:
         c = t["arg_c"].view(*lead, -1, numbers.row_stride_c)[..., : sides["n"]]
@@ -157,6 +168,7 @@ FAMILIES = {
     ("fp8_block", E4M3): "fp8_block_",
     ("fp8_1d1d", E4M3): "fp8_",
     ("dense", BF16): "",
+    ("w4a16", BF16): "w4a16_",
     ("dense", S8): "int8_",
 }
 KINDS = {
@@ -166,6 +178,7 @@ KINDS = {
     "rows": "grouped_",
     "ends": "grouped_",
 }
+KINDS |= {"summed": "summed_"}
 KINDS |= dict.fromkeys(("k_columns", "k_flat"), "k_grouped_")
 
 
@@ -186,7 +199,7 @@ def test_the_example_gives_the_bits_of_ops(name, tmp_path):
     p, device = PROBLEMS[name], device_name(0)
     lead = () if p.grouping == "none" else (GROUPS,)
     chosen = {
-        (*lead, *shape): config_for(p, shape, GROUPS if lead else 1, device)
+        (*lead, *shape): config_for(p, shape, GROUPS if lead else 1, device, pointers=False)
         for shape in shapes_of(p)
     }
     made = pack(p, chosen, prefix="gemmgen_x", device=device)

@@ -483,27 +483,6 @@ def test_squares_are_refused_by_name():
         made(p, {(64, 25, 128): Config()})
 
 
-def test_packed_weights_are_refused_by_name(capsys, tmp_path):
-    """Before anything is compiled: C code passes matrices as tensor maps, and these are read by address."""
-    p = Problem(family="w4a16", a=BF16, b=BF16, weights="int4_128_bf16")
-    c = Config(swap_ab=True, block_m=16, block_k_bytes=256, in_flight=1)
-    with pytest.raises(UnsupportedProblem, match="weights=int4_128_bf16: B is blocks"):
-        made(p, {SHAPES[0]: c})
-    given = ["--shapes", "16x128x256", "-o", str(tmp_path / "out")]
-    assert main(["pack", "w4a16", *given]) != 0
-    assert "weights=int4_128_bf16" in capsys.readouterr().err and not [*tmp_path.iterdir()]
-
-
-def test_sums_of_groups_are_refused_by_name(capsys, tmp_path):
-    """Before anything is compiled: what is chosen for them may need a workspace."""
-    p = Problem(family="dense", a=BF16, b=BF16, grouping="summed")
-    with pytest.raises(UnsupportedProblem, match=r"grouping=summed: .* workspace"):
-        made(p, {(3, *SHAPES[0]): Config()})
-    given = ["--grouping", "summed", "--shapes", "3x16x128x256", "-o", str(tmp_path / "out")]
-    assert main(["pack", "dense", *given]) != 0
-    assert "grouping=summed" in capsys.readouterr().err and not [*tmp_path.iterdir()]
-
-
 def test_watched_kernels_are_refused(compiles_nothing):
     with pytest.raises(UnsupportedProblem, match="its parameter watchdog"):
         made(chosen={SHAPES[0]: Config(watchdog=True)})
