@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from ..errors import ArgumentError
 from ..ops.mixture import expected_of
 from ..ops.mixture_checks import ALIGNMENT
 from ..torch_ops.dtensor import DISTRIBUTED, is_dtensor
-from .experts import GroupedExperts, check_choices
-from .frozen import ALIASES, FP8, SCALE, gemmgen, torch_
+from .experts import check_choices
+from .frozen import ALIASES, SCALE, gemmgen, torch_
+
+
+class Divided(Protocol):
+    """A layer whose experts ranks may divide."""
+
+    experts: int  # of all ranks
+
+    def leaving(self, x: Any) -> tuple[Any, Any]:
+        """Of tokens [T, hidden], contiguous, what is copied: rows, and their scales, float32 [T, *], or None."""
+
+    def multiply(self, rows: Any, scale: Any, ends: Any, *expected: Any) -> Any:
+        """Of copies, which `leaving` made, sorted by this rank's experts, whose rows end at `ends`: what the experts give."""
+
+    def named_buffers(self) -> Any: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,19 +41,19 @@ class ExpertRanks:
         """The experts of this rank."""
         return range(self.rank * self.held, (self.rank + 1) * self.held)
 
-    def forward(self, experts: GroupedExperts, x: Any, chosen: Any, weights: Any) -> Any:
-        """As `GroupedExperts.forward`, of this rank's tokens, of which every rank has as many. Raises ArgumentError."""
+    def forward(self, experts: Divided, x: Any, chosen: Any, weights: Any) -> Any:
+        """As the layer's own, of this rank's tokens, of which every rank has as many. Raises ArgumentError."""
         _check_own(x=x, chosen=chosen, weights=weights)
         check_choices(x, chosen, weights)
         if not chosen.numel():
             return torch_.zeros_like(x)
         leaving = slots(chosen, self.held, self.ranks)
         with torch_.no_grad():
-            codes, scale, of = self._received(x, chosen, leaving)
+            codes, scale, of = self._received(experts.leaving(x), chosen, leaving)
             at, copies, ends = gemmgen.route(of.unsqueeze(-1), self.held, alignment=ALIGNMENT)
             # Of all ranks' copies, in the mean.
             expected = expected_of(chosen.numel(), self.held, self.held)
-            codes, scale = gemmgen.spread(codes.view(FP8), scale, at, copies.shape[0])
+            codes, scale = gemmgen.spread(codes, scale, at, copies.shape[0])
             y = experts.multiply(codes, scale, ends, *expected)
             back = self.exchanged(y[at.squeeze(-1)])  # of a row of none, any: nobody reads it
         return gemmgen.combine(back, leaving, weights)
@@ -49,9 +63,7 @@ class ExpertRanks:
         ops, parts = torch_.ops._c10d_functional, [x.shape[0] // self.ranks] * self.ranks
         return ops.wait_tensor(ops.all_to_all_single(x, parts, parts, self.group_name))
 
-    def divided(
-        self, experts: GroupedExperts, prefix: str, state: dict[str, Any]
-    ) -> dict[str, Any]:
+    def divided(self, experts: Divided, prefix: str, state: dict[str, Any]) -> dict[str, Any]:
         """`state` with this rank's part, as a DTensor, of each tensor of the buffers that has all experts."""
         found = dict(state)
         for name, buffer in experts.named_buffers():
@@ -66,21 +78,22 @@ class ExpertRanks:
         mine = x[self.mine.start : self.mine.stop]
         return DISTRIBUTED.DTensor.from_local(mine, mesh, placements, run_check=False)
 
-    def _received(self, x: Any, chosen: Any, leaving: Any) -> tuple[Any, Any, Any]:
-        """Rows that came from all ranks: codes, scales, and of each row which of this rank's experts it is for; -1: for none."""
+    def _received(self, mine: tuple[Any, Any], chosen: Any, leaving: Any) -> tuple[Any, Any, Any]:
+        """Rows that came from all ranks, their scales, and of each row which of this rank's experts it is for; -1: for none."""
         tokens, top = chosen.shape
         rows = self.ranks * tokens * room(top, self.held)
-        q, scale = gemmgen.quantise_rows(x)
-        row = torch_.cat((q.view(torch_.uint8), scale.contiguous().view(torch_.uint8)), -1)
+        parts = [x for x in mine if x is not None]
+        octets = [x.contiguous().view(torch_.uint8) for x in parts]
+        row = torch_.cat(octets, -1)
         sent, _ = gemmgen.spread(row, None, leaving, rows)
         local = (chosen.long() % self.held).int().flatten()
         # Behind all rows a place for copies that have none.
         to = torch_.where(leaving < 0, rows, leaving).flatten().long()
         ids = local.new_full((rows + 1,), -1).index_copy_(0, to, local)[:rows]
         came, of = self.exchanged(sent), self.exchanged(ids)
-        sides = q.shape[-1], row.shape[-1] - q.shape[-1]
-        codes, scale = came.split(sides, -1)
-        return codes, scale.view(torch_.float32), of
+        found = came.split([x.shape[-1] for x in octets], -1)
+        codes, *scale = (x.view(part.dtype) for x, part in zip(found, parts, strict=True))
+        return codes, scale[0] if scale else None, of
 
 
 def _check_own(**given: Any) -> None:

@@ -107,6 +107,11 @@ class GroupedExperts(Frozen):
         self.put("gate_up", alternating(gate, up))
         self.put("down", down)
 
+    def leaving(self, x: Any) -> tuple[Any, Any]:
+        """What copies of tokens [tokens, hidden] are made of, where ranks divide the experts: codes and scales."""
+        codes, scale = gemmgen.quantise_rows(x)
+        return codes, scale
+
     def multiply(
         self,
         q: Any,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import quant
 from ..errors import ArgumentError
 from ..ir.packed import ROWS
-from ..ops.mixture import expected_of, results
+from ..ops.mixture import expected_of, multiplied, results
 from ..ops.mixture_checks import ALIGNMENT, MOST_EXPERTS, ORDERS
 from ..ops.mixture_weights import Experts as Weights
 from ..ops.mixture_weights import paired_name
@@ -19,7 +19,10 @@ from ..torch_ops.dtensor import is_dtensor
 from ..torch_ops.gates import GATES, clamped, gated
 from .coded import Coded, check_packed, packed_alike
 from .experts import CALLS, as_ids, check_choices
-from .frozen import gemmgen, torch_
+from .frozen import gemmgen, own, torch_
+
+if TYPE_CHECKING:
+    from .expert_ranks import ExpertRanks
 
 OF_GATE_UP = ArgumentNames(names={"weights": "gate_up"})
 ACTIVATIONS: dict[str, Callable[[Any, str], Any]] = {
@@ -36,8 +39,12 @@ class Experts4bit(Coded):
     in epilogues. Buffers: uint8 blocks `gate_up` of [experts, 2 * intermediate, hidden] and `down` of [experts, hidden, intermediate]; of NVFP4, and of MXFP4 for float16 and E4M3, their rows' factors, float32 `gate_up_factors` and `down_factors`; float32 `gate_up_bias` [experts, 2 * intermediate] and `down_bias`
     [experts, hidden]. For inference, as `Linear4bit`, whose words on dtypes and a `state_dict` of its own hold here. Raises ArgumentError.
 
+    Ranks may divide the experts: `gemmgen.nn.parallel.ExpertParallel`. Then `contiguous` and `masked` take rows of this rank's experts alone, a `state_dict` has DTensors, and one that is loaded may have them too, or all experts.
+
     Of alternating rows the activation is the first GEMM's epilogue, in FP32, rounded once. Of halves, which a GEMM's epilogue does not pair, what gate and up give is rounded to the dtype, and the activation is torch's, in FP32, rounded once, over as many rows as any choice may need: slower, so `from_quantised` makes alternating rows of them.
     """
+
+    across: ExpertRanks | None = None  # by `gemmgen.nn.parallel`
 
     def __init__(
         self,
@@ -134,6 +141,8 @@ class Experts4bit(Coded):
                 allowed = f"must be of this rank's own tokens: {name}.to_local()"
                 raise ArgumentError(name, "a DTensor", allowed)
         self.check_rows(x, self.hidden, 2)
+        if self.across is not None:
+            return self.across.forward(self, x, chosen, weights)
         check_choices(x, chosen, weights)
         of_order = self._alternating if self.order == "alternating" else self._halves
         with torch_.no_grad():
@@ -142,18 +151,35 @@ class Experts4bit(Coded):
 
     def _alternating(self, x: Any, chosen: Any) -> tuple[Any, Any]:
         """(y, slots), by what `gemmgen.ops.moe` launches."""
-        w = Weights(
-            w1=self.gate_up,
-            w2=self.down,
-            scale_w1=self.gate_up_factors,
-            scale_w2=self.down_factors,
-            bias_w1=self.gate_up_bias,
-            bias_w2=self.down_bias,
+        return results(CALLS, self._weights(), x, chosen, experts=self.experts)
+
+    def _weights(self) -> Weights:
+        """This rank's."""
+        return Weights(
+            w1=own(self.gate_up),
+            w2=own(self.down),
+            scale_w1=own(self.gate_up_factors),
+            scale_w2=own(self.down_factors),
+            bias_w1=own(self.gate_up_bias),
+            bias_w2=own(self.down_bias),
             epilogue=self.activation,
             packed=self.weights,
             activations=self.activations,
         )
-        return results(CALLS, w, x, chosen, experts=self.experts)
+
+    def leaving(self, x: Any) -> tuple[Any, Any]:
+        """What copies of tokens [tokens, hidden] are made of, where ranks divide the experts: rows, and their scales [tokens, 1] if they are quantised before they are copied."""
+        if self.activations is None or self.order != "alternating":
+            return x, None
+        codes, scale = gemmgen.quantise_rows(x, None)
+        return codes, scale.unsqueeze(-1)
+
+    def multiply(self, rows: Any, scale: Any, ends: Any, *expected: Any) -> Any:
+        """`contiguous` of rows and scales as `leaving` gives them."""
+        with torch_.no_grad():
+            if self.order == "alternating":
+                return multiplied(CALLS, self._weights(), [rows, scale], ends, *expected)
+            return self.contiguous(rows, ends, *expected)
 
     def _halves(self, x: Any, chosen: Any) -> tuple[Any, Any]:
         """(y, slots), the activation torch's."""
@@ -204,16 +230,28 @@ class Experts4bit(Coded):
             if self.order == "alternating":
                 biased = self.gate_up_bias is not None
                 h = product(
-                    x, self.gate_up, **first | {"epilogue": paired_name(self.activation, biased)}
+                    x,
+                    own(self.gate_up),
+                    **first | {"epilogue": paired_name(self.activation, biased)},
                 )
             else:
-                h = ACTIVATIONS[self.activation](product(x, self.gate_up, **first), self.order)
-            return product(h, self.down, **self._said("down", self.hidden))
+                h = ACTIVATIONS[self.activation](product(x, own(self.gate_up), **first), self.order)
+            return product(h, own(self.down), **self._said("down", self.hidden))
 
     def _said(self, name: str, columns: int) -> dict[str, Any]:
-        said, bias = {"columns": columns}, getattr(self, f"{name}_bias")
-        said |= {"scale_b": getattr(self, f"{name}_factors")}
+        said, bias = {"columns": columns}, own(getattr(self, f"{name}_bias"))
+        said |= {"scale_b": own(getattr(self, f"{name}_factors"))}
         return said if bias is None else {**said, "epilogue": "bias", "bias": bias}
+
+    @property
+    def mine(self) -> range:
+        """The experts that this rank has."""
+        return range(self.experts) if self.across is None else self.across.mine
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        if self.across is not None:
+            state_dict = self.across.divided(self, prefix, state_dict)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     @property
     def facts(self) -> str:

@@ -1,5 +1,5 @@
 """Styles of `torch.distributed.tensor.parallel.parallelize_module` that take `Fp8Linear` too, and by which layers of `gemmgen.nn` whose tokens are divided are
-computed by the operators of the process group (docs/adr/0054-collective-operators.md). Needs torch.distributed. `ExpertParallel` is for `GroupedExperts`.
+computed by the operators of the process group (docs/adr/0054-collective-operators.md). Needs torch.distributed. `ExpertParallel` is for `GroupedExperts` and `Experts4bit`.
 
 Of all else the others are torch's own styles, which may be used in their place.
 """
@@ -23,6 +23,7 @@ from ..ops import SCALE_BLOCK
 from .across import Across
 from .expert_ranks import ExpertRanks
 from .experts import GroupedExperts
+from .experts4bit import Experts4bit
 from .frozen import FP8, torch_
 from .linear import Fp8Linear, Linear
 
@@ -69,7 +70,7 @@ class RowwiseParallel(styles.RowwiseParallel):  # type: ignore[misc]
 
 
 class ExpertParallel(styles.ParallelStyle):  # type: ignore[misc]
-    """Divides the experts of a `GroupedExperts` among the ranks, in place: rank r of W keeps the experts from r * E / W on. They are a multiple of the ranks. Before
+    """Divides the experts of a `GroupedExperts` or an `Experts4bit` among the ranks, in place: rank r of W keeps the experts from r * E / W on. They are a multiple of the ranks. Before
     it is called, every rank has all of them; those of rank 0 are kept, or each rank's own, as `src_data_rank` of `parallelize_module` says.
 
     `forward` then takes each rank's own tokens, no DTensors: x [tokens, hidden], chosen and weights [tokens, top], with the numbers of all experts; one that is none, as -1, adds nothing. All ranks call it together, with as many
@@ -93,8 +94,8 @@ class ExpertParallel(styles.ParallelStyle):  # type: ignore[misc]
 
 
 def _check_experts(module: Any, ranks: int) -> None:
-    if not isinstance(module, GroupedExperts):
-        allowed = "must be a gemmgen.nn.GroupedExperts"
+    if not isinstance(module, GroupedExperts | Experts4bit):
+        allowed = "must be a gemmgen.nn.GroupedExperts or Experts4bit"
         raise ArgumentError("module", type(module).__name__, allowed)
     if any(isinstance(x, DTensor) for x in module.buffers()):
         raise ArgumentError("module", "divided", "must have all its experts on every rank")

@@ -25,6 +25,26 @@ def test_numbers_of_tokens(ranks, tokens):  # noqa: F811
     ranks.run(divided_experts.same_bits, 4, "two", tokens)
 
 
+@pytest.mark.parametrize("kind", divided_experts.CODED)
+def test_bits_of_weights_of_4_bits(ranks, kind):  # noqa: F811
+    for count, case in ((2, "none"), (4, "two"), (4, "many")):
+        ranks.run(divided_experts.same_bits, count, case, 21, kind)
+    ranks.run(divided_experts.own_rows, kind)
+
+
+def test_what_travels_to_weights_of_4_bits(ranks):  # noqa: F811
+    """Rows of 16 bits, or codes with one scale."""
+    ranks.run(divided_experts.what_travels, 4, 2, "mxfp4", None)
+    ranks.run(divided_experts.what_travels, 2, 7, "mxfp4 by fp8", 4)
+    ranks.run(divided_experts.without_a_value, "mxfp4 by fp8")
+
+
+def test_states_of_weights_of_4_bits(ranks):  # noqa: F811
+    for count in (2, 4):
+        said = ranks.run(divided_experts.coded_states, count)
+        assert "blocks are of e2m1_16_e4m3_f16" in said
+
+
 def test_one_rank_is_left_alone(ranks):  # noqa: F811
     ranks.run(divided_experts.one_rank)
 

@@ -5,26 +5,52 @@ from __future__ import annotations
 import copy
 from unittest.mock import patch
 
+import four_bits
 import torch
 from ranks import mesh
 from torch._subclasses import FakeTensorMode
 from torch.distributed.tensor import DTensor, Shard
 from torch.distributed.tensor.parallel import parallelize_module
 
-from gemmgen import nn
+from gemmgen import formats, nn, quant
 from gemmgen.errors import ArgumentError
 from gemmgen.nn.expert_ranks import ExpertRanks
 from gemmgen.nn.parallel import ExpertParallel
 
 BF16 = torch.bfloat16
 EXPERTS, HIDDEN, INTERMEDIATE, TOKENS = 8, 144, 96, 21
+# Of weights of 4 bits: the format, what it is packed for, and how rows lie.
+CODED = {
+    "mxfp4": (formats.MXFP4, BF16, "alternating"),
+    "mxfp4 halves": (formats.MXFP4, BF16, "halves"),
+    "nvfp4 of fp16": (formats.NVFP4, torch.float16, "alternating"),
+    "mxfp4 by fp8": (formats.MXFP4, torch.float8_e4m3fn, "alternating"),
+}
 
 
-def drawn(experts=EXPERTS):
+def drawn(experts=EXPERTS, kind="fp8"):
+    if kind in CODED:
+        return coded(experts, *CODED[kind])
     gate, up = (torch.randn(experts, INTERMEDIATE, HIDDEN) / HIDDEN**0.5 for _ in range(2))
     made = nn.GroupedExperts(experts, HIDDEN, INTERMEDIATE)
     made.put_projections(gate, up, torch.randn(experts, HIDDEN, INTERMEDIATE) / INTERMEDIATE**0.5)
     return made
+
+
+def coded(experts, form, dtype, order):
+    """With biases, and the clamped activation."""
+    hidden, inner = 160, INTERMEDIATE
+    shapes = (experts, 2 * inner, hidden), (experts, hidden, inner)
+    packed = [quant.pack(four_bits.drawn(form, *s), dtype) for s in shapes]
+    biases = [torch.randn(s[:2]) for s in shapes]
+    given = dict(zip(("gate_up_bias", "down_bias"), biases, strict=True))
+    said = {"order": order, "activation": "swiglu_clamped"}
+    return nn.Experts4bit.from_packed(*packed, **given, **said)
+
+
+def tokens_for(experts, count):
+    dtype = getattr(experts, "dtype", BF16)
+    return torch.randn(count, experts.hidden).to(dtype)
 
 
 def divided(of, ranks, **how):
@@ -51,8 +77,10 @@ def chosen_of(case, tokens):
     return scores.topk({"many": 7, "all": EXPERTS, "few": 3}.get(case, 2)).indices
 
 
-def poisoned(multiply, counts):
+def poisoned(of, counts):
     """What a GEMM leaves as it was is no number; counts: gets how many rows each computes."""
+
+    multiply = type(of).multiply
 
     def run(self, q, scale, ends, *rest):
         y, begin = multiply(self, q, scale, ends, *rest), 0
@@ -63,21 +91,21 @@ def poisoned(multiply, counts):
         counts.append(int(written.sum()))
         return torch.where(written.unsqueeze(-1), y, torch.nan)
 
-    return patch.object(nn.GroupedExperts, "multiply", run)
+    return patch.object(type(of), "multiply", run)
 
 
-def same_bits(ranks, case, tokens=TOKENS):
-    on, one = mesh(ranks), drawn()
-    many, whole = divided(one, ranks), [torch.randn(ranks * tokens, HIDDEN).to(BF16)]
+def same_bits(ranks, case, tokens=TOKENS, kind="fp8"):
+    on, one = mesh(ranks), drawn(kind=kind)
+    many, whole = divided(one, ranks), [tokens_for(one, ranks * tokens)]
     whole += [chosen_of(case, ranks * tokens)]
     whole += [torch.rand(whole[1].shape)]
     x, chosen, weights = (t.chunk(ranks)[on.get_local_rank()] for t in whole)
     counts = []
-    with poisoned(nn.GroupedExperts.multiply, counts):
+    with poisoned(one, counts):
         y = many(x, chosen, weights)
     copies = [len({*of} & {*many.mine}) for of in whole[1].tolist()]
     assert counts == [sum(copies)] * bool(tokens)
-    assert y.dtype == BF16 and y.shape == x.shape and not y.isnan().any()
+    assert y.dtype == x.dtype and y.shape == x.shape and not y.isnan().any()
     assert torch.equal(y, one(x, chosen, weights))
     assert torch.equal(y, one(*whole).chunk(ranks)[on.get_local_rank()])
     assert torch.equal(y, many(x, chosen.int(), weights))
@@ -107,9 +135,9 @@ def routers_gradient():
     assert torch.equal(y, one(x.detach(), chosen, weights))
 
 
-def what_travels(ranks, top):
-    """As many bytes whatever is chosen: codes with scales and numbers of experts there, results back."""
-    many, sent, exchanged = divided(drawn(), ranks), [], ExpertRanks.exchanged
+def what_travels(ranks, top, kind="fp8", beside=2 * 4):
+    """As many bytes whatever is chosen: codes with scales and numbers of experts there, results back. beside: bytes of scales, of rows of FP8; None: they have 16 bits."""
+    many, sent, exchanged = divided(drawn(kind=kind), ranks), [], ExpertRanks.exchanged
 
     def noted(self, x):
         sent.append((tuple(x.shape), x.dtype))
@@ -117,31 +145,34 @@ def what_travels(ranks, top):
 
     chosen = chosen_of("all", TOKENS)[:, :top]
     with patch.object(ExpertRanks, "exchanged", noted):
-        many(torch.randn(TOKENS, HIDDEN).to(BF16), chosen, torch.rand(chosen.shape))
-    rows = ranks * TOKENS * min(top, EXPERTS // ranks)
-    wide = (rows, HIDDEN + 2 * 4)
-    assert sent == [(wide, torch.uint8), ((rows,), torch.int32), ((rows, HIDDEN), BF16)]
+        x = tokens_for(many, TOKENS)
+        many(x, chosen, torch.rand(chosen.shape))
+    rows, hidden = ranks * TOKENS * min(top, EXPERTS // ranks), many.hidden
+    wide = (rows, 2 * hidden if beside is None else hidden + beside)
+    assert sent == [(wide, torch.uint8), ((rows,), torch.int32), ((rows, hidden), x.dtype)]
 
 
-def without_a_value():
+def without_a_value(kind="fp8"):
     """Tensors without values do: the host asks for none."""
-    many, sides = divided(drawn(), 4), (TOKENS, 3)
+    many, sides = divided(drawn(kind=kind), 4), (TOKENS, 3)
     with FakeTensorMode(allow_non_fake_inputs=True):
-        x, chosen = torch.empty(TOKENS, HIDDEN, dtype=BF16), torch.empty(sides, dtype=torch.long)
+        x, chosen = tokens_for(many, TOKENS), torch.empty(sides, dtype=torch.long)
         y = many(x, chosen, torch.empty(sides))
-    assert y.shape == (TOKENS, HIDDEN) and y.dtype == BF16
+    assert y.shape == x.shape and y.dtype == x.dtype
 
 
-def own_rows():
+def own_rows(kind="fp8"):
     """Of sorted rows and of masked ones a rank takes those of its own experts."""
-    on, one = mesh(4), drawn()
+    on, one = mesh(4), drawn(kind=kind)
     many, counts = divided(one, 4), torch.tensor([3, 0, 16, 9, 1, 16, 0, 5]).int()
-    x, at = torch.randn(EXPERTS, 16, HIDDEN).to(BF16), on.get_local_rank()
+    x = tokens_for(one, EXPERTS * 16).view(EXPERTS, 16, -1)
+    at = on.get_local_rank()
     assert [*many.mine] == [2 * at, 2 * at + 1]
     found = many.masked(x.chunk(4)[at], counts.chunk(4)[at], expected_rows=7)
     expected = one.masked(x, counts, expected_rows=7).chunk(4)[at]
-    assert torch.equal(found, expected)
-    rows = torch.cat((x[2 * at], x.new_zeros(112, HIDDEN), x[2 * at + 1]))
+    there = torch.arange(16) < counts.chunk(4)[at].unsqueeze(-1)
+    assert torch.equal(found[there], expected[there])
+    rows = torch.cat((x[2 * at], x.new_zeros(112, one.hidden), x[2 * at + 1]))
     first, second = counts.chunk(4)[at].tolist()
     y = many.contiguous(rows, torch.tensor([first, 128 + second]).int())
     assert torch.equal(y[:first], expected[0, :first])
@@ -214,6 +245,28 @@ def loaded(kind, ranks):
     check_states(many, one)
     many.half()  # neither rounds codes nor gathers them
     check_states(many, one)
+
+
+def coded_states(ranks):
+    """Kept by a rank are its own experts' blocks, factors and biases; what is saved, and what holds all experts, is loaded; facts are of all."""
+    on, one = mesh(ranks), drawn(kind="nvfp4 of fp16")
+    many = divided(one, ranks)
+    check_states(many, one)
+    for name, x in many.named_buffers():
+        part = one.get_buffer(name).chunk(ranks)[on.get_local_rank()]
+        assert torch.equal(x.to_local(), part), name
+    for state in (many.state_dict(), one.state_dict()):
+        other = divided(drawn(kind="nvfp4 of fp16"), ranks)
+        other.load_state_dict({n: x.clone() for n, x in state.items()})
+        check_states(other, one)
+    other.half()
+    check_states(other, one)
+    assert other.facts == one.facts and len(other.mine) * ranks == EXPERTS
+    try:
+        divided(drawn(kind="mxfp4"), ranks).load_state_dict(one.state_dict())
+    except RuntimeError as e:
+        return str(e)
+    return ""
 
 
 def made_empty():
