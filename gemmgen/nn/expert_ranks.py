@@ -8,7 +8,9 @@ from typing import Any, Protocol
 from ..errors import ArgumentError
 from ..ops.mixture import expected_of
 from ..ops.mixture_checks import ALIGNMENT
+from ..torch_ops import moe_train
 from ..torch_ops.dtensor import DISTRIBUTED, is_dtensor
+from ..torch_ops.moe_checks import Said, checked
 from .experts import check_choices
 from .frozen import ALIASES, SCALE, gemmgen, torch_
 
@@ -23,8 +25,6 @@ class Divided(Protocol):
 
     def multiply(self, rows: Any, scale: Any, ends: Any, *expected: Any) -> Any:
         """Of copies, which `leaving` made, sorted by this rank's experts, whose rows end at `ends`: what the experts give."""
-
-    def named_buffers(self) -> Any: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,15 +58,45 @@ class ExpertRanks:
             back = self.exchanged(y[at.squeeze(-1)])  # of a row of none, any: nobody reads it
         return gemmgen.combine(back, leaving, weights)
 
+    def train(
+        self,
+        x: Any,
+        w1: Any,
+        w2: Any,
+        chosen: Any,
+        weights: Any,
+        add: Any,
+        *,
+        kind: str,
+        recompute: bool,
+    ) -> Any:
+        """`gemmgen.torch_ops.moe_train` of this rank's tokens, of which every rank has as many, and all ranks' experts, of which w1 and w2 are this rank's. Gradients
+        of experts are those of all ranks' tokens. Raises ArgumentError."""
+        _check_own(x=x, chosen=chosen, weights=weights, **({} if add is None else {"add": add}))
+        every = self.ranks * self.held
+        said = Said(kind, "alternating", "swiglu", self.held, 0, recompute)
+        checked(said, x, w1, w2, chosen, weights, add)
+        if not chosen.numel():
+            return gemmgen.combine(x, chosen.int(), weights, add)
+        leaving = slots(chosen, self.held, self.ranks)
+        rows = self.ranks * x.shape[0] * room(chosen.shape[1], self.held)
+        sent = Leaving.apply(x.contiguous(), leaving, repeated(chosen), rows)
+        came = Exchanged.apply(sent, self.ranks, self.group_name)
+        of = self.exchanged(self._ids(chosen, leaving, rows)).unsqueeze(-1)
+        once = torch_.ones(of.shape, dtype=torch_.float32, device=x.device)
+        # As of all experts' ids: rows of none are no expert's, and the mean is told right.
+        y = moe_train(came, w1, w2, of, once, experts=every, kind=kind, recompute=recompute)
+        back = Exchanged.apply(y, self.ranks, self.group_name)
+        return gemmgen.combine(back, leaving, weights, add)
+
     def exchanged(self, x: Any) -> Any:
         """[ranks * rows, ...], the parts that ranks have for this one in their order; x: this rank's parts for each of them, of the same shape and dtype on all ranks."""
-        ops, parts = torch_.ops._c10d_functional, [x.shape[0] // self.ranks] * self.ranks
-        return ops.wait_tensor(ops.all_to_all_single(x, parts, parts, self.group_name))
+        return exchanged(x, self.ranks, self.group_name)
 
-    def divided(self, experts: Divided, prefix: str, state: dict[str, Any]) -> dict[str, Any]:
-        """`state` with this rank's part, as a DTensor, of each tensor of the buffers that has all experts."""
+    def divided(self, experts: Any, prefix: str, state: dict[str, Any]) -> dict[str, Any]:
+        """`state` with this rank's part, as a DTensor, of each tensor of the module `experts` that has all of them."""
         found = dict(state)
-        for name, buffer in experts.named_buffers():
+        for name, buffer in (*experts.named_buffers(), *experts.named_parameters()):
             for key in (prefix + name, *(prefix + name.removesuffix(SCALE) + x for x in ALIASES)):
                 x = found.get(key)
                 if x is not None and not is_dtensor(x) and x.shape[:1] == (experts.experts,):
@@ -86,14 +116,52 @@ class ExpertRanks:
         octets = [x.contiguous().view(torch_.uint8) for x in parts]
         row = torch_.cat(octets, -1)
         sent, _ = gemmgen.spread(row, None, leaving, rows)
-        local = (chosen.long() % self.held).int().flatten()
-        # Behind all rows a place for copies that have none.
-        to = torch_.where(leaving < 0, rows, leaving).flatten().long()
-        ids = local.new_full((rows + 1,), -1).index_copy_(0, to, local)[:rows]
-        came, of = self.exchanged(sent), self.exchanged(ids)
+        came, of = self.exchanged(sent), self.exchanged(self._ids(chosen, leaving, rows))
         found = came.split([x.shape[-1] for x in octets], -1)
         codes, *scale = (x.view(part.dtype) for x, part in zip(found, parts, strict=True))
         return codes, scale[0] if scale else None, of
+
+    def _ids(self, chosen: Any, leaving: Any, rows: int) -> Any:
+        """int32 [rows]: of each row that leaves, which of its rank's experts it is for; -1: for none."""
+        local = (chosen.long() % self.held).int().flatten()
+        # Behind all rows a place for copies that have none.
+        to = torch_.where(leaving < 0, rows, leaving).flatten().long()
+        return local.new_full((rows + 1,), -1).index_copy_(0, to, local)[:rows]
+
+
+class Leaving(torch_.autograd.Function):  # type: ignore[misc]
+    """Rows for copies of tokens; of x the gradient is the sum of its rows', of each once."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, leaving: Any, again: Any, rows: int) -> Any:
+        ctx.save_for_backward(torch_.where(again, -1, leaving))
+        return gemmgen.spread(x, None, leaving, rows)[0]
+
+    @staticmethod
+    @torch_.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, dsent: Any) -> tuple[Any, ...]:
+        (slots,) = ctx.saved_tensors
+        once = torch_.ones(slots.shape, dtype=torch_.float32, device=slots.device)
+        return gemmgen.combine(dsent.contiguous(), slots, once), None, None, None
+
+
+class Exchanged(torch_.autograd.Function):  # type: ignore[misc]
+    """`exchanged`, whose gradient goes the way back."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, ranks: int, group_name: str) -> Any:
+        ctx.group = ranks, group_name
+        return exchanged(x, ranks, group_name)
+
+    @staticmethod
+    @torch_.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, dy: Any) -> tuple[Any, ...]:
+        return exchanged(dy.contiguous(), *ctx.group), None, None
+
+
+def exchanged(x: Any, ranks: int, group_name: str) -> Any:
+    ops, parts = torch_.ops._c10d_functional, [x.shape[0] // ranks] * ranks
+    return ops.wait_tensor(ops.all_to_all_single(x, parts, parts, group_name))
 
 
 def _check_own(**given: Any) -> None:
@@ -110,6 +178,11 @@ def room(top: int, held: int) -> int:
     return min(top, held)
 
 
+def repeated(chosen: Any) -> Any:
+    """bool [tokens, top]: whether a copy before it of the same token is for the same expert."""
+    return (chosen.unsqueeze(-1) == chosen.unsqueeze(-2)).tril(-1).any(-1)
+
+
 def slots(chosen: Any, held: int, ranks: int) -> Any:
     """int32 [tokens, top]: of each copy, its row among those that leave, first those for rank 0; -1 of what is for none.
 
@@ -119,7 +192,7 @@ def slots(chosen: Any, held: int, ranks: int) -> Any:
     tokens, top = chosen.shape
     e = chosen.long()
     one, other = e.unsqueeze(-1), e.unsqueeze(-2)
-    again = (one == other).tril(-1).any(-1, keepdim=True).mT
+    again = repeated(e).unsqueeze(-2)
     before = (one // held == other // held) & (other < one) & ~again
     token = torch_.arange(tokens, device=e.device).unsqueeze(-1)
     row = (e // held * tokens + token) * room(top, held) + before.sum(-1)

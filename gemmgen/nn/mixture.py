@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ArgumentError
 from ..ops.mixture_checks import MOST_EXPERTS
@@ -11,8 +11,11 @@ from ..torch_ops import moe_train
 from ..torch_ops.linear import ROW
 from ..torch_ops.moe_checks import FP8, KINDS
 from .experts import alternating, as_ids
-from .frozen import Kept, gemmgen, torch_
+from .frozen import Kept, gemmgen, own, torch_
 from .linear import BF16, Fp8Linear, Linear, check_features
+
+if TYPE_CHECKING:
+    from .expert_ranks import ExpertRanks
 
 STEPS = {kind: ROW // size for kind, size in KINDS.items()}  # what features are multiples of
 
@@ -24,7 +27,11 @@ class Experts(torch_.nn.Module):  # type: ignore[misc]
     [experts, 2 * intermediate, hidden], whose rows alternate between gate and up; down [experts, hidden, intermediate]. Raises ArgumentError.
 
     `GroupedExperts` loads its `state_dict`, and quantises it for inference.
+
+    Ranks may divide the experts: `gemmgen.nn.parallel.ExpertParallel`. Then each rank's tokens go to all of them, gradients of a rank's experts are of all ranks' tokens, and parameters are DTensors, as in a `state_dict`; one that is loaded may have all experts.
     """
+
+    across: ExpertRanks | None = None  # by `gemmgen.nn.parallel`
 
     def __init__(
         self,
@@ -57,10 +64,10 @@ class Experts(torch_.nn.Module):  # type: ignore[misc]
             torch_.nn.init.uniform_(weight, -bound, bound)
 
     def put_projections(self, gate: Any, up: Any, down: Any) -> None:
-        """Round wide weights into the parameters: gate and up [experts, intermediate, hidden], down [experts, hidden, intermediate]."""
+        """Round wide weights into the parameters: gate and up [experts, intermediate, hidden], down [experts, hidden, intermediate]; of experts that ranks divide, this rank's."""
         with torch_.no_grad():
-            self.gate_up.copy_(alternating(gate, up))
-            self.down.copy_(down)
+            own(self.gate_up).copy_(alternating(gate, up))
+            own(self.down).copy_(down)
 
     def forward(self, x: Any, chosen: Any, weights: Any, add: Any = None) -> Any:
         """bfloat16 [tokens, hidden]: of each token, after add's, the sum of its experts' results times their weights, in FP32.
@@ -69,7 +76,13 @@ class Experts(torch_.nn.Module):  # type: ignore[misc]
         chosen get gradients. The host waits for nothing. Raises ArgumentError.
         """
         how: dict[str, Any] = {"kind": self.kind, "recompute": self.recompute}
-        return moe_train(x, self.gate_up, self.down, as_ids(chosen), weights, add, **how)
+        run = moe_train if self.across is None else self.across.train
+        return run(x, own(self.gate_up), own(self.down), as_ids(chosen), weights, add, **how)
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        if self.across is not None:
+            state_dict = self.across.divided(self, prefix, state_dict)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def extra_repr(self) -> str:
         sides = f"hidden={self.hidden}, intermediate={self.intermediate}"

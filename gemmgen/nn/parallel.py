@@ -1,5 +1,5 @@
 """Styles of `torch.distributed.tensor.parallel.parallelize_module` that take `Fp8Linear` too, and by which layers of `gemmgen.nn` whose tokens are divided are
-computed by the operators of the process group (docs/adr/0054-collective-operators.md). Needs torch.distributed. `ExpertParallel` is for `GroupedExperts` and `Experts4bit`.
+computed by the operators of the process group (docs/adr/0054-collective-operators.md). Needs torch.distributed. `ExpertParallel` is for `GroupedExperts`, `Experts4bit` and `Experts`.
 
 Of all else the others are torch's own styles, which may be used in their place.
 """
@@ -26,6 +26,7 @@ from .experts import GroupedExperts
 from .experts4bit import Experts4bit
 from .frozen import FP8, torch_
 from .linear import Fp8Linear, Linear
+from .mixture import Experts
 
 
 class ColwiseParallel(styles.ColwiseParallel):  # type: ignore[misc]
@@ -70,7 +71,7 @@ class RowwiseParallel(styles.RowwiseParallel):  # type: ignore[misc]
 
 
 class ExpertParallel(styles.ParallelStyle):  # type: ignore[misc]
-    """Divides the experts of a `GroupedExperts` or an `Experts4bit` among the ranks, in place: rank r of W keeps the experts from r * E / W on. They are a multiple of the ranks. Before
+    """Divides the experts of a `GroupedExperts`, an `Experts4bit` or of `Experts`, which train, among the ranks, in place: rank r of W keeps the experts from r * E / W on. They are a multiple of the ranks. Before
     it is called, every rank has all of them; those of rank 0 are kept, or each rank's own, as `src_data_rank` of `parallelize_module` says.
 
     `forward` then takes each rank's own tokens, no DTensors: x [tokens, hidden], chosen and weights [tokens, top], with the numbers of all experts; one that is none, as -1, adds nothing. All ranks call it together, with as many
@@ -82,8 +83,10 @@ class ExpertParallel(styles.ParallelStyle):  # type: ignore[misc]
         _check_experts(module, ranks)
         if ranks == 1:
             return module
-        for name, tensor in module.named_buffers():
-            module._buffers[name] = _divided(tensor, device_mesh, Shard(0), self.src_data_rank)
+        for known in (module._buffers, module._parameters):
+            for name, x in known.items():
+                if x is not None:
+                    known[name] = _divided(x, device_mesh, Shard(0), self.src_data_rank)
         module.across = ExpertRanks(
             group_name=device_mesh.get_group().group_name,
             ranks=ranks,
@@ -94,10 +97,10 @@ class ExpertParallel(styles.ParallelStyle):  # type: ignore[misc]
 
 
 def _check_experts(module: Any, ranks: int) -> None:
-    if not isinstance(module, GroupedExperts | Experts4bit):
-        allowed = "must be a gemmgen.nn.GroupedExperts or Experts4bit"
+    if not isinstance(module, GroupedExperts | Experts4bit | Experts):
+        allowed = "must be a gemmgen.nn.GroupedExperts, Experts4bit or Experts"
         raise ArgumentError("module", type(module).__name__, allowed)
-    if any(isinstance(x, DTensor) for x in module.buffers()):
+    if any(isinstance(x, DTensor) for x in (*module.buffers(), *module.parameters())):
         raise ArgumentError("module", "divided", "must have all its experts on every rank")
     if module.experts % ranks:
         raise ArgumentError("experts", module.experts, f"must be a multiple of {ranks}, the ranks")

@@ -45,6 +45,30 @@ def test_states_of_weights_of_4_bits(ranks):  # noqa: F811
         assert "blocks are of e2m1_16_e4m3_f16" in said
 
 
+@pytest.mark.parametrize(("kind", "bound"), (("bf16", 0.015), ("fp8", 0.1)))
+@pytest.mark.parametrize("recompute", (False, True))
+def test_experts_that_train(ranks, recompute, kind, bound):  # noqa: F811
+    for count, case in ((2, "two"), (4, "none"), (4, "few"), (2, "many"), (2, "twice")):
+        ranks.run(divided_experts.trains, count, case, kind, recompute, bound)
+
+
+def test_a_mixture_that_trains(ranks):  # noqa: F811
+    for count in (2, 4):
+        ranks.run(divided_experts.trained_module, count)
+
+
+def test_what_training_refuses(ranks):  # noqa: F811
+    assert ranks.run(divided_experts.training_refused) == [
+        ("x dtype", "torch.float32"),
+        ("w1 shape", "(2, 192, 160)"),
+        ("chosen shape", "(3, 2)"),
+        ("weights shape", "(1, 2)"),
+        ("add dtype", "torch.float32"),
+        ("x", "a DTensor"),
+        ("add", "a DTensor"),
+    ]
+
+
 def test_one_rank_is_left_alone(ranks):  # noqa: F811
     ranks.run(divided_experts.one_rank)
 

@@ -6,6 +6,7 @@ import copy
 from unittest.mock import patch
 
 import four_bits
+import mixtures
 import torch
 from ranks import mesh
 from torch._subclasses import FakeTensorMode
@@ -16,6 +17,7 @@ from gemmgen import formats, nn, quant
 from gemmgen.errors import ArgumentError
 from gemmgen.nn.expert_ranks import ExpertRanks
 from gemmgen.nn.parallel import ExpertParallel
+from gemmgen.ops import mixture
 
 BF16 = torch.bfloat16
 EXPERTS, HIDDEN, INTERMEDIATE, TOKENS = 8, 144, 96, 21
@@ -177,6 +179,90 @@ def own_rows(kind="fp8"):
     y = many.contiguous(rows, torch.tensor([first, 128 + second]).int())
     assert torch.equal(y[:first], expected[0, :first])
     assert not first or torch.equal(y[128 : 128 + second], expected[1, :second])
+
+
+# ---- experts that train ---------------------------------------------------------------------
+
+
+def training(kind, recompute=False):
+    made = nn.Experts(EXPERTS, 160, INTERMEDIATE, kind=kind, recompute=recompute)
+    with torch.no_grad():
+        for w in made.parameters():  # products of size 1
+            w.normal_(std=w.shape[-1] ** -0.5)
+    return made
+
+
+def trains(ranks, case, kind, recompute, bound):
+    """Results have the bits of one rank; gradients are within `bound` of float64's, those of experts of all ranks' tokens."""
+    on, one = mesh(ranks), training(kind, recompute)
+    many, at = divided(one, ranks), on.get_local_rank()
+    whole = {"x": torch.randn(ranks * TOKENS, 160).to(BF16), "chosen": chosen_of(case, ranks * TOKENS)}  # fmt: skip
+    whole |= {"weights": torch.rand(whole["chosen"].shape), "add": torch.randn(ranks * TOKENS, 160).to(BF16)}  # fmt: skip
+    dy = torch.randn(ranks * TOKENS, 160).to(BF16)
+    w = {"w1": one.gate_up.detach(), "w2": one.down.detach()}
+    exact = mixtures.trained(mixtures.wide_layer, whole | w, dy)
+    mine = {n: t.chunk(ranks)[at].clone() for n, t in whole.items()}
+    leaves = {n: t.requires_grad_() for n, t in mine.items() if n != "chosen"}
+    with patch.object(mixture, "CALLS", nn.experts.CALLS):  # of `ops.moe`, on the CPU
+        y = many(**mine)
+        assert torch.equal(y, one(**whole).chunk(ranks)[at])
+        y.backward(dy.chunk(ranks)[at])
+    for name, t in leaves.items():
+        near(name, t.grad, exact[name].chunk(ranks)[at], bound)
+    for name, p in (("w1", many.gate_up), ("w2", many.down)):
+        assert p.grad.placements == (Shard(0),)
+        near(name, p.grad.to_local(), exact[name].chunk(ranks)[at], bound)
+
+
+def near(name, found, exact, bound):
+    assert found.shape == exact.shape and not found.isnan().any(), name
+    off = (found.double() - exact.double()).norm()
+    assert off <= bound * exact.double().norm() + 1e-9, (name, off, exact.norm())
+
+
+def trained_module(ranks):
+    """A mixture whose experts are divided, compiled or not; a state of all experts is loaded, an optimiser steps on parts."""
+    on = mesh(ranks)
+    one = nn.MoE(160, INTERMEDIATE, EXPERTS, 2, shared=64)
+    many = copy.deepcopy(one)
+    parallelize_module(many, on, {"experts": ExpertParallel()})
+    x = torch.randn(TOKENS, 160).to(BF16)
+    assert torch.equal(many(x), one(x))
+    state = {n: t.clone() for n, t in one.state_dict().items()}
+    many.load_state_dict(state)
+    check_states(many, one)
+    many(x).float().square().sum().backward()
+    before = many.experts.down.to_local().clone()
+    torch.optim.SGD(many.parameters(), lr=0.1).step()
+    assert not torch.equal(many.experts.down.to_local(), before)
+    assert many.router.weight.grad is not None
+    given = x, chosen_of("two", TOKENS), torch.rand(TOKENS, 2)
+    compiled = torch.compile(many.experts, backend="aot_eager", fullgraph=True)
+    assert torch.equal(compiled(*given), many.experts(*given))
+    nobody = many.experts(x[:0], torch.zeros(0, 2).long(), torch.zeros(0, 2))
+    none = many.experts(x, torch.zeros(TOKENS, 0).long(), torch.zeros(TOKENS, 0), x)
+    assert nobody.shape == (0, 160) and torch.equal(none, x)
+
+
+def training_refused():
+    """(argument, value) of each ArgumentError: before anything travels."""
+    many, found = divided(training("bf16"), 4), []
+    x, chosen, weights = torch.zeros(4, 160, dtype=BF16), torch.zeros(4, 2).long(), torch.ones(4, 2)
+    placed = DTensor.from_local(x, mesh(4), [Shard(0)], run_check=False)
+    for given in (
+        (x.float(), chosen, weights),
+        (x[:, :8], chosen, weights),
+        (x, chosen[:3], weights),
+        (x, chosen, weights[:1]),
+        (x, chosen, weights, x.float()),
+        (placed, chosen, weights),
+        (x, chosen, weights, placed),
+    ):
+        try:
+            many(*given)
+        except ArgumentError as e:
+            found.append((e.argument, str(e.value)))
+    return found
 
 
 # ---- states ---------------------------------------------------------------------------------
