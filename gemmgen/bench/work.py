@@ -8,6 +8,7 @@ from ..ir.expr import (
     ACC,
     Argument,
     DeviceScalar,
+    Expr,
     PerColumn,
     PerElement,
     PerRow,
@@ -37,19 +38,26 @@ class Work:
 
 def launched(p: Problem) -> Problem:
     """`p` as it is measured and verified: times the scales that gemmgen's functions of its operands are given, of
-    tensors for one FP8 GEMM, of rows and columns for several and for INT8. What else it has for an epilogue is of
-    the scaled product."""
-    if p.d.integer or p.a.bytes > 1 or recipe(p.family).scaled:
+    tensors for one FP8 GEMM, of rows and columns for several, for INT8 and for packed weights, which by 16 bits have the factors
+    of columns alone, if any. What else it has for an epilogue is of the scaled product."""
+    names = ("scale_a", "scale_b")
+    if p.d.integer or any(x.name in names for x in arguments(p.epilogue)):
         return p
-    row: type[Argument] = DeviceScalar
-    column: type[Argument] = DeviceScalar
-    if p.a.integer or p.grouping != "none":
-        row, column = PerRow, PerColumn
-    scales = ("scale_a", "scale_b")
-    if any(x.name in scales for x in arguments(p.epilogue)):
-        return p
-    scaled = ACC * row(scales[0]) * column(scales[1])
-    return replace(p, epilogue=of(p.epilogue, scaled))
+    scaled: Expr = ACC
+    for name, scale in zip(names, _scales(p), strict=True):
+        scaled = scaled if scale is None else scaled * scale(name)
+    return p if scaled == ACC else replace(p, epilogue=of(p.epilogue, scaled))
+
+
+def _scales(p: Problem) -> tuple[type[Argument] | None, type[Argument] | None]:
+    """What A's sums and B's are scaled by."""
+    if p.form and p.a.bytes > 1:
+        return None, PerColumn if p.form.factors else None
+    if p.a.bytes > 1 or recipe(p.family).scaled:
+        return None, None
+    if p.a.integer or p.form or p.grouping != "none":
+        return PerRow, PerColumn
+    return DeviceScalar, DeviceScalar
 
 
 def work(p: Problem, shape: Shape) -> Work:
