@@ -14,8 +14,7 @@ from ..ir.exchange import PARTIALS
 from ..ir.expr import Argument, PerColumn, PerElement, PerRow, Scalar, arguments, fold
 from ..ir.groupings import GROUPINGS
 from ..ir.nodes import Kernel, TmaMap
-from ..problem import INT8_K, Problem
-from ..recipes import recipe
+from ..problem import Problem
 from . import groups
 from .members import (
     ADDRESS,
@@ -122,7 +121,9 @@ def _tensor(p: Problem, kernel: Kernel, m: TmaMap) -> Tensor:
 
 def shape_checks(p: Problem) -> tuple[str, ...]:
     """C calls that return a status, of what a shape must be before anything is computed from it."""
-    most = INT8_K if p.a.integer and not recipe(p.family).promotes else MOST_SIDE
+    exact = groups.most_k(p, 1)
+    divided = exact < MOST_SIDE and GROUPINGS[p.grouping].summed
+    most = f"{exact} / (args->groups > 1 ? args->groups : 1)" if divided else exact
     pairs = f'check_multiple("n", args->n, {fold(p.epilogue)})'
     whole = 'check_multiple("k", args->k, {})'
     step = p.form.group if p.form else groups.k_step(p)

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..errors import ArgumentError
-from ..ir.counts import INT_LIMIT
+from ..ir.counts import INT_LIMIT, MOST_SIDE
 from ..ir.groupings import GROUPINGS
-from ..problem import Problem, check_shape, depth_step
+from ..problem import INT8_K, Problem, check_shape, depth_step
 from ..recipes import recipe
 from .members import Member, in_range, number, pointer
 
@@ -21,14 +21,14 @@ MAP_ALIGNMENT = 128  # bytes, of a tensor map in it
 class Choice:
     """What a launch finds its kernel by: sides that must be ones the pack was made for, and a size up to which a
     kernel serves, as `gemmgen.ops` counts it for the cost model. size: in C. says: what errors call it. groups:
-    in C, how many. grids: in C, of how many tiles are counted one by one. summed: in C, of how many one sum is. tiles: in C, as many as a walk may count. nothing: in C, whether there is nothing to launch; none: the same in words."""
+    in C, how many. grids: in C, of how many tiles are counted one by one. whole_k: in C, what a tile sums of K, of several groups in whole K blocks. tiles: in C, as many as a walk may count. nothing: in C, whether there is nothing to launch; none: the same in words."""
 
     exactly: tuple[str, ...]
     size: str
     says: str
     groups: str
     grids: str
-    summed: str
+    whole_k: str
     tiles: str
     nothing: str
     none: str
@@ -58,10 +58,10 @@ SIZES = {  # by grouping: size and what it is called; everything else goes by M
     "k_flat": ("(args->k + args->groups - 1) / args->groups", "k per group"),
 }
 
+WHOLE_K = "times(args->groups, (args->k + kernel->block_k - 1) / kernel->block_k * kernel->block_k)"
 ALL_GROUPS = "times(args->groups, times(tiles_m, tiles_n))"
 TILES = {  # by grouping: as `gemmgen.ir.counts.most_tiles` counts; everything else has those of all groups
     "none": "times(tiles_m, tiles_n)",
-    "summed": "times(tiles_m, tiles_n)",
     "rows": "times(tiles_m + (m + {step} - 1) / {step}, tiles_n)",
     "ends": "times(tiles_m + args->groups, tiles_n)",
 }
@@ -84,7 +84,7 @@ def choice(p: Problem) -> Choice:
         says=says,
         groups="args->groups" if grouped(p) else "1",
         grids="args->groups" if grouped(p) and not GROUPINGS[p.grouping].summed else "1",
-        summed="args->groups" if GROUPINGS[p.grouping].summed else "1",
+        whole_k=WHOLE_K if GROUPINGS[p.grouping].summed else "args->k",
         tiles=TILES.get(p.grouping, ALL_GROUPS).format(step=p.alignment),
         nothing="!args->m" + " || !args->groups" * grouped(p),
         none="m = 0" + " or groups = 0" * (grouped(p) and p.grouping != "rows"),
@@ -99,7 +99,17 @@ def place(p: Problem, shape: Sides) -> tuple[Sides, int]:
     if not hasattr(shape[0], "__index__") or not 1 <= shape[0] < INT_LIMIT:
         raise ArgumentError("groups", shape[0], f"must be an integer from 1 to {INT_LIMIT - 1}")
     by_name = dict(zip(sides(p), shape, strict=True))
+    if by_name["k"] > most_k(p, by_name.get("groups", 1)):
+        allowed = f"must be at most {most_k(p, by_name.get('groups', 1))}: INT32 may overflow"
+        raise ArgumentError("k", by_name["k"], allowed)
     return tuple(by_name[x] for x in choice(p).exactly), by_name[_varying(p)]
+
+
+def most_k(p: Problem, groups: int) -> int:
+    """What K may be at most, so that sums are exact: of a group where `groups` are summed."""
+    if not p.a.integer or recipe(p.family).promotes:
+        return MOST_SIDE
+    return INT8_K // groups if GROUPINGS[p.grouping].summed else INT8_K
 
 
 def _varying(p: Problem) -> str:

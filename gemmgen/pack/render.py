@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..emit import environment
-from ..ir.counts import MOST_TILES
+from ..ir.counts import MOST_SIDE, MOST_TILES
 from ..ir.dealing import IDLE
 from ..ir.groupings import GROUPINGS
 from ..ir.text import expression
@@ -71,6 +71,7 @@ def _sources(pack: Pack, listed: str, found: Target | None) -> Iterator[tuple[st
         "ragged": int(grouping.ragged or grouping.again),
         "map_bytes": MAP_BYTES,
         "most_tiles": MOST_TILES,
+        "most_side": f"{MOST_SIDE}ll",
         "filled": filled(pack),
         "says_workspace": ", and for any other" if pack.interface.sums else "",
         "tables": [x for x in pack.interface.members if x.entry],

@@ -16,6 +16,7 @@ from packs import (  # noqa: F401
     SMS,
     STREAM,
     STRICT,
+    arguments,
     build_fixture,
     compiles_nothing_fixture,
     driver_fixture,
@@ -30,13 +31,14 @@ from packs import (  # noqa: F401
 import gemmgen.pack
 from gemmgen.cli import main
 from gemmgen.config import Config
-from gemmgen.errors import UnsupportedProblem
-from gemmgen.ir.dtypes import BF16, E4M3, F16, F32
+from gemmgen.errors import ArgumentError, UnsupportedProblem
+from gemmgen.ir.dtypes import BF16, E4M3, F16, F32, S8, S32
 from gemmgen.ir.expr import ACC, PerColumn
 from gemmgen.ir.groupings import GROUPINGS
 from gemmgen.pack import files
+from gemmgen.pack import groups as pack_groups
 from gemmgen.pipeline import lower
-from gemmgen.problem import Problem
+from gemmgen.problem import INT8_K, Problem
 from gemmgen.runtime import launch
 from gemmgen.runtime.bind import bind
 from gemmgen.runtime.tensor_map import describe
@@ -224,7 +226,79 @@ def test_the_command(family, more, monkeypatch, tmp_path, capsys):
     assert f"include gemmgen_{family}.h" in capsys.readouterr().out
     kernels = json.loads((tmp_path / "out" / "pack.json").read_text())["kernels"]
     assert any(x["workspace"] for x in kernels)
+    header = (tmp_path / "out" / f"gemmgen_{family}.h").read_text()
+    rows, columns = "arg_scale_a;  // f32 [m]", "arg_scale_b;  // f32 [n]"
+    assert [x in header for x in (rows, columns)] == [family == "w4a8"] * 2
     assert main([*command, "--jax"]) != 0
+
+
+@pytest.mark.parametrize(("weights", "scaled"), (("e2m1_16_e4m3", True), ("e2m1_32_e8m0", False)))
+def test_factors_of_columns(weights, scaled, monkeypatch, tmp_path, capsys):
+    """Of weights by BF16 that have some."""
+
+    def without_code(source, name):
+        return type("Cubin", (), {"image": elf(f".text.{name}")})()
+
+    monkeypatch.setattr(gemmgen.pack, "cached_cubin", without_code)
+    command = ["pack", "w4a16", "--weights", weights, "--shapes", "16x512x1024"]
+    assert main([*command, "-o", str(tmp_path)]) == 0
+    header = (tmp_path / "gemmgen_w4a16.h").read_text()
+    assert ("arg_scale_b;  // f32 [n]" in header) == scaled and "arg_scale_a" not in header
+
+
+def called(build, p, config, groups, m, n, k):
+    """Of sides that no memory has: [status, text] of a launch and of asking for a workspace's size."""
+    at = (groups, m, n, k)[not grouped(p) :]
+    built = build(p, {at: config})
+    call = arguments(built.pack, (m, n, k))
+    call |= {x: (k + 31) // 16 * 16 for x in call if x.endswith("_stride")}
+    call |= {x: 1 << 32 for x in call if x.endswith("_stride_g")} | {"partials_bytes": LARGE}
+    call |= {"a": 1 << 50, "b": 1 << 54, "d": 1 << 58, "groups": groups}
+    results, _ = built.call(call)
+    return results[1]
+
+
+@needs_cc
+@pytest.mark.parametrize(
+    ("p", "config", "sides", "says"),
+    (
+        (replace(DENSE, grouping="summed"), Config(), (1 << 20, 1, 8, 4096), "of k in all groups"),
+        (replace(DENSE, grouping="summed"), Config(), (1 << 18, 1, 8, 4096), ""),
+        (DENSE, Config(**STREAMED), (1, 1 << 15, 1 << 15, 1 << 22), "K blocks in all tiles"),
+        (DENSE, Config(**STREAMED), (1, 1 << 15, 1 << 15, 1 << 20), ""),
+        (replace(DENSE, a=S8, b=S8, d=S32, grouping="summed"), Config(), (2, 16, 128, 65536), "k=65536: must be from 1 to 65535"),
+    ),
+)  # fmt: skip
+def test_what_a_kernel_cannot_count(build, monkeypatch, p, config, sides, says):
+    """As Python refuses it."""
+    if p.a == S8:
+        with pytest.raises(ArgumentError, match="k=65536: must be at most 65535"):
+            made(p, {sides: config})
+        monkeypatch.setattr(pack_groups, "most_k", most_of_one)  # for the C code alone
+    code, text = called(build, p, config, *sides)
+    assert (code == OK and not says) or (code == ARGUMENT and says in text), text
+    kernel = lower(p, config)
+    if p.a == S8:
+        return
+    if says:
+        with pytest.raises(ArgumentError):
+            launch.check_launch(kernel, sides[1:], sides[0])
+    else:
+        launch.check_launch(kernel, sides[1:], sides[0])
+
+
+def most_of_one(p, groups):
+    return INT8_K
+
+
+@needs_cc
+def test_a_workspace_is_as_large_for_no_rows(build):
+    p, *configs = CASES["w4a16 none stream"]
+    built = packed(build, p, *configs)
+    call = in_c(built.pack.interface, *on_trial(p, configs[0], 40)[1:3], 40)
+    results, _ = built.call(sized=[call, call | {"m": 0}, call | {"m": -1}])
+    sizes = [x[2] for x in results[1:]]
+    assert [x[0] for x in results[1:]] == [OK, OK, ARGUMENT] and sizes[0] == sizes[1] > 0
 
 
 def test_what_the_header_says(compiles_nothing):
