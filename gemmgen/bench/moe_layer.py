@@ -11,8 +11,7 @@ from ..ops import quantise
 from ..recipes import SCALE_BLOCK
 from ..runtime.torch_tensors import torch, torch_dtype
 from . import moe_packed
-from .moe_packed import FORMS
-from .moe_sizes import BLOCKS, FP8_ROWS, INT8_ROWS, MXFP4_FP8, WIDE, Sizes
+from .moe_sizes import BLOCKS, FORMS, FP8_ROWS, INT8_ROWS, MXFP4_FP8, WIDE, Sizes
 
 SPREAD = 0.02  # standard deviation of weights, as models are initialised with
 

@@ -7,24 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import formats, quant
-from ..ir.codings import E2M1
-from ..ir.codings import INT4 as INTEGERS
-from ..ir.dtypes import BF16, E4M3
-from ..ir.packed import COLUMNS, GROUPS, ROWS, Form
+from ..ir.dtypes import E4M3
+from ..ir.packed import COLUMNS, ROWS
 from ..runtime.torch_tensors import torch, torch_dtype
-from .moe_sizes import INT4, MXFP4, MXFP4_FP8
+from .moe_sizes import FORMS
 
-BLOCKS = 64  # in a pool
-FORMS = {
-    INT4: Form(element=INTEGERS, to=BF16, group=GROUPS[-1]),
-    MXFP4: Form(element=E2M1, to=BF16, group=GROUPS[0]),
-    MXFP4_FP8: Form(element=E2M1, to=E4M3, group=GROUPS[0]),
-}  # of kinds
+POOL = 64  # blocks
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pool:
-    """held: [64 * BLOCKS, 128], packed. generator: of which of them are taken, on their device."""
+    """held: [64 * POOL, 128], packed. generator: of which of them are taken, on their device."""
 
     held: quant.Packed
     generator: Any
@@ -32,8 +25,8 @@ class Pool:
     def put(self, blocks: Any, factors: Any) -> None:
         """Into those of a matrix, uint8 [R, C, bytes], and float32 [N], or None."""
         rows, columns, size = blocks.shape
-        at = self._any(BLOCKS, rows * columns)
-        blocks.copy_(self.held.blocks.view(BLOCKS, size)[at].view(blocks.shape))
+        at = self._any(POOL, rows * columns)
+        blocks.copy_(self.held.blocks.view(POOL, size)[at].view(blocks.shape))
         if factors is not None:
             factors.copy_(self.held.factors[self._any(len(self.held.factors), len(factors))])
 
@@ -45,7 +38,7 @@ class Pool:
 def pool(kind: str, spread: float, generator: Any, device: str) -> Pool:
     """Of numbers around 0 whose standard deviation is `spread`."""
     form, given = FORMS[kind], {"generator": generator, "device": device}
-    wide = torch().randn(BLOCKS * ROWS, COLUMNS, **given) * spread
+    wide = torch().randn(POOL * ROWS, COLUMNS, **given) * spread
     weights = quant.of(wide, formats.named(form.format))
     return Pool(held=quant.pack(weights, torch_dtype(form.to)), generator=generator)
 

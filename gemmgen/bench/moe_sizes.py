@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..errors import ArgumentError
+from ..ir import codings
 from ..ir.counts import INT_LIMIT
+from ..ir.dtypes import BF16, E4M3
+from ..ir.packed import GROUPS, Form
 from ..routing import MOST_EXPERTS
 from .select import FLOOR
 
@@ -34,11 +37,11 @@ BITS = {
     MXFP4: 4,
     MXFP4_FP8: 4,
 }  # of a weight
-SHARED = {
-    INT4: 128,
-    MXFP4: 32,
-    MXFP4_FP8: 32,
-}  # columns of a scale, of which features are multiples
+FORMS = {
+    INT4: Form(element=codings.INT4, to=BF16, group=GROUPS[-1]),
+    MXFP4: Form(element=codings.E2M1, to=BF16, group=GROUPS[0]),
+    MXFP4_FP8: Form(element=codings.E2M1, to=E4M3, group=GROUPS[0]),
+}  # of packed weights, of whose groups features are multiples
 OURS, THEIRS, DEEP_GEMM = "gemmgen", "torch", "deep_gemm"
 REPEATS = 15
 DEFAULT = (OURS, THEIRS, FLOOR)
@@ -111,7 +114,7 @@ class Asked:
         if DEEP_GEMM in self.providers and self.kind != BLOCKS:
             allowed = f"must be {BLOCKS} for provider {DEEP_GEMM}"
             raise ArgumentError("--kind", self.kind, allowed)
-        step = SHARED.get(self.kind, STEP)
+        step = FORMS[self.kind].group if self.kind in FORMS else STEP
         for name in ("hidden", "intermediate"):
             if getattr(self.sizes, name) % step:
                 allowed = f"must be a multiple of {step} for --kind {self.kind}"

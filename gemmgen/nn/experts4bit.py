@@ -34,7 +34,7 @@ ACTIVATIONS: dict[str, Callable[[Any, str], Any]] = {
 class Experts4bit(Coded):
     """`experts` gated MLPs of INT4, MXFP4 or NVFP4: down(activation(gate(x), up(x))) of each token's experts, and the sum of these times their weights.
 
-    hidden, intermediate: features, multiples of the columns that share a scale, intermediate of 32. weights, activations: as of `Linear4bit`. order: of the rows of gate_up: "alternating" between gate and up, as gpt-oss has
+    hidden, intermediate: features, multiples of the columns that share a scale. weights, activations: as of `Linear4bit`. order: of the rows of gate_up: "alternating" between gate and up, as gpt-oss has
     them, or "halves", gate's before up's. activation: "swiglu", "geglu", "geglu_tanh", "reglu", or "swiglu_clamped", gpt-oss's (`gemmgen.epilogues.swiglu_clamped`, limit 7, alpha 1.702). bias: whether both projections add one,
     in epilogues. Buffers: uint8 blocks `gate_up` of [experts, 2 * intermediate, hidden] and `down` of [experts, hidden, intermediate]; of NVFP4, and of MXFP4 for float16 and E4M3, their rows' factors, float32 `gate_up_factors` and `down_factors`; float32 `gate_up_bias` [experts, 2 * intermediate] and `down_bias`
     [experts, hidden]. For inference, as `Linear4bit`, whose words on dtypes and a `state_dict` of its own hold here. Raises ArgumentError.
@@ -62,13 +62,9 @@ class Experts4bit(Coded):
         super().__init__(weights, activations)
         if not 1 <= experts <= MOST_EXPERTS:
             raise ArgumentError("experts", experts, f"must be from 1 to {MOST_EXPERTS}")
-        group = self.form.group
-        for name, side, step in (
-            ("hidden", hidden, group),
-            ("intermediate", intermediate, max(group, ROWS // 2)),
-        ):
-            if side < 1 or side % step:
-                allowed = f"must be a positive multiple of {step}, for {weights}"
+        for name, side in (("hidden", hidden), ("intermediate", intermediate)):
+            if side < 1 or side % self.form.group:
+                allowed = f"must be a positive multiple of {self.form.group}, for {weights}"
                 raise ArgumentError(name, side, allowed)
         for name, said, known in (
             ("order", order, ORDERS),
@@ -122,7 +118,7 @@ class Experts4bit(Coded):
     def from_quantised(
         cls, gate_up: quant.Quantised, down: quant.Quantised, dtype: Any = None, **given: Any
     ) -> Experts4bit:
-        """`from_packed` of weights as `gemmgen.quant` reads them, packed on the CPU; scales of whole rows as those of the widest groups that divide hidden and intermediate. dtype: of x, as of `Linear4bit.from_quantised`. given: what else `from_packed` takes; of order
+        """`from_packed` of weights as `gemmgen.quant` reads them, packed on the CPU; scales of whole rows as those of the widest groups that divide hidden and intermediate. dtype: of what is multiplied, as of `Linear4bit.from_quantised`. given: what else `from_packed` takes; of order
         "halves" the rows of gate_up, and of its bias, are put in turn first, so that the layer's order is "alternating". Raises ArgumentError."""
         if given.get("order") == "halves":
             with OF_GATE_UP:
@@ -144,12 +140,17 @@ class Experts4bit(Coded):
         if self.across is not None:
             return self.across.forward(self, x, chosen, weights)
         check_choices(x, chosen, weights)
-        of_order = self._alternating if self.order == "alternating" else self._halves
+        way = self._whole if self.fused else self._apart
         with torch_.no_grad():
-            y, slots = of_order(x, as_ids(chosen))
+            y, slots = way(x, as_ids(chosen))
         return gemmgen.combine(y, slots, weights)
 
-    def _alternating(self, x: Any, chosen: Any) -> tuple[Any, Any]:
+    @property
+    def fused(self) -> bool:
+        """Whether the layer is `gemmgen.ops.moe`'s: rows alternate, and those of gate and up are whole blocks."""
+        return self.order == "alternating" and 2 * self.intermediate % ROWS == 0
+
+    def _whole(self, x: Any, chosen: Any) -> tuple[Any, Any]:
         """(y, slots), by what `gemmgen.ops.moe` launches."""
         return results(CALLS, self._weights(), x, chosen, experts=self.experts)
 
@@ -169,7 +170,7 @@ class Experts4bit(Coded):
 
     def leaving(self, x: Any) -> tuple[Any, Any]:
         """What copies of tokens [tokens, hidden] are made of, where ranks divide the experts: rows, and their scales [tokens, 1] if they are quantised before they are copied."""
-        if self.activations is None or self.order != "alternating":
+        if self.activations is None or not self.fused:
             return x, None
         codes, scale = gemmgen.quantise_rows(x, None)
         return codes, scale.unsqueeze(-1)
@@ -177,12 +178,15 @@ class Experts4bit(Coded):
     def multiply(self, rows: Any, scale: Any, ends: Any, *expected: Any) -> Any:
         """`contiguous` of rows and scales as `leaving` gives them."""
         with torch_.no_grad():
-            if self.order == "alternating":
+            if self.fused:
                 return multiplied(CALLS, self._weights(), [rows, scale], ends, *expected)
-            return self.contiguous(rows, ends, *expected)
+            names = ("expected_rows", "expected_groups")
+            said = {"group_ends": ends, "alignment": ALIGNMENT}
+            said |= dict(zip(names, expected, strict=False))
+            return self._multiplied(partial(self.product, "grouped_gemm", **said), rows)
 
-    def _halves(self, x: Any, chosen: Any) -> tuple[Any, Any]:
-        """(y, slots), the activation torch's."""
+    def _apart(self, x: Any, chosen: Any) -> tuple[Any, Any]:
+        """(y, slots), by operators; of halves the activation is torch's."""
         slots, copies, ends = gemmgen.route(chosen, self.experts, alignment=ALIGNMENT)
         rows, _ = gemmgen.spread(x, None, slots, copies.shape[0])
         expected = expected_of(chosen.numel(), self.experts, self.experts)
@@ -201,9 +205,8 @@ class Experts4bit(Coded):
         expected_groups: how many have any, for the choice of a config.
         """
         self.check_rows(x, self.hidden, 2)
-        said = {"group_ends": ends, "alignment": ALIGNMENT}
-        said |= {"expected_rows": expected_rows, "expected_groups": expected_groups}
-        return self._multiplied(partial(self.product, "grouped_gemm", **said), x)
+        with torch_.no_grad():
+            return self.multiply(*self.leaving(x), ends, expected_rows, expected_groups)
 
     def masked(
         self,

@@ -60,8 +60,8 @@ def moe(
     is none, adds nothing. weights: float32, bfloat16 or float16 [T, top]. add: [T, H] of x's dtype.
 
     The sum is in FP32 in the order of j (`combine`), so a result depends neither on timing nor on the order of tokens, but for the choice of configs, which follows T
-    (`gemmgen.ops.set_invariant`). Launches on torch's current stream: `route`, `quantise_rows` if there are scales, `spread`, two or three grouped GEMMs, `combine`: seven at most. Where experts have
-    few rows, the first GEMM reads tokens by index if blocks have scales, and `spread` copies scales alone. With scales of rows `quantise_rows`
+    (`gemmgen.ops.set_invariant`). Launches on torch's current stream: `route`, `quantise_rows` if tokens are quantised, `spread`, two or three grouped GEMMs, `combine`: seven at most. Where experts have
+    few rows, the first GEMM reads tokens by index if blocks have scales, and `spread` copies scales alone. Where rows have one scale `quantise_rows`
     once more, and halves have a copy of scale_w1: nine. Of a bias they have one more. Shapes do not depend on what was
     chosen, the host never waits, and a CUDA graph may hold it; a compiler of torch takes `torch.ops.gemmgen.moe` instead. Raises as these, and ArgumentError where a gradient is asked for.
     """
@@ -126,7 +126,7 @@ def multiplied(
     expected_groups: int | None = None,
     taken: dict[str, Any] | None = None,
 ) -> Any:
-    """bfloat16 [M, H] of rows sorted by expert, of which those of an expert end at `ends`; others are not written.
+    """[M, H] of rows sorted by expert, bfloat16, or float16 as they are, of which those of an expert end at `ends`; others are not written.
 
     a: the rows, and their scales, contiguous along them, if they have any. Emptied, so that what nobody else holds is free before the second GEMM.
     expected_rows, expected_groups: of experts, for the choice of configs. taken: which of the rows they are, if those are not sorted.

@@ -117,7 +117,7 @@ def pack(
     said = progress or (lambda done, of: None)
     said(done, total)
     for chunk in _chunks(weights.numpy()):
-        parts.append(formats.pack(formats.grouped(chunk, group), to))
+        parts.append(_packed(formats.grouped(chunk, group), to, dtype))
         done += len(chunk.codes)
         said(done, total)
     blocks = np.concatenate([x.blocks for x in parts])  # of all matrices: chunks are whole blocks
@@ -128,6 +128,15 @@ def pack(
         shape=weights.shape,
         factors=_factors(parts, (*lead, rows)),
     ).to(weights.codes.device)
+
+
+def _packed(chunk: Weights, to: DType, dtype: Any) -> formats.Packed:
+    try:
+        return formats.pack(chunk, to)
+    except ArgumentError as e:
+        if e.argument != "to":
+            raise
+        raise ArgumentError("dtype", dtype, e.allowed) from e
 
 
 def _chunks(x: Weights) -> Iterator[Weights]:

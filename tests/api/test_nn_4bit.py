@@ -234,6 +234,8 @@ PACKED = quant.pack(quant.of(torch.randn(N, K), formats.int4(128, "bf16")))
         (lambda: nn.Linear4bit.from_packed(quantised(N, K)), "packed"),
         (lambda: nn.Linear4bit.from_packed(quant.pack(quantised(2, N, K))), "packed shape"),
         (lambda: nn.Linear4bit(**PLAIN, activations="e4m3"), "weights"),
+        (lambda: nn.Linear4bit.from_quantised(quantised(N, K), dtype=FP8), "dtype"),
+        (lambda: nn.Linear4bit.from_quantised(quantised(N, K, form="nvfp4"), dtype=FP8), "dtype"),
         (lambda: nn.Linear4bit(**PLAIN, activations="bf16"), "activations"),
         (lambda: by_fp8()(torch.zeros(2, K).half()), "x dtype"),
         (lambda: nn.Linear4bit.from_packed(PACKED, 1.0), "bias"),
@@ -435,6 +437,17 @@ def test_shares_have_gradients():
     assert found.shape == weights.shape and bool(found.any())
 
 
+def test_rows_of_gate_and_up_that_are_no_whole_blocks():
+    """As NVFP4's groups allow: 48 features are 96 rows, of blocks of 64."""
+    sides = (2, 96, 64), (2, 64, 48)
+    packed = [quant.pack(four_bits.drawn(formats.NVFP4, *s)) for s in sides]
+    biases = [torch.randn(s[:2]) for s in sides]
+    layer = nn.Experts4bit.from_packed(*packed, gate_up_bias=biases[0], down_bias=biases[1])
+    x, chosen, shares = torch.randn(9, 64).to(BF16), torch.randint(2, (9, 2)), torch.rand(9, 2)
+    exact = exactly(x, chosen, shares, packed, biases, "alternating", "swiglu")
+    assert not layer.fused and near(layer(x, chosen, shares), exact, 4)
+
+
 def test_no_tokens():
     x, chosen, weights = (t[:0] for t in tokens())
     assert experts()[0](x, chosen, weights).shape == (0, HIDDEN)
@@ -525,7 +538,7 @@ EXPERTS_REFUSED = (
     (lambda: nn.Experts4bit(513, 64, 64), "experts"),
     (lambda: nn.Experts4bit(1, 48, 64), "hidden"),
     (lambda: nn.Experts4bit(1, 64, 0), "intermediate"),
-    (lambda: nn.Experts4bit(1, 64, 48, weights="e2m1_16_e4m3"), "intermediate"),
+    (lambda: nn.Experts4bit(1, 64, 24, weights="e2m1_16_e4m3"), "intermediate"),
     (lambda: nn.Experts4bit(1, 64, 64, activations="bf16"), "activations"),
     (lambda: nn.Experts4bit.from_packed(quant.pack(drawn()[0], FP8), quant.pack(drawn()[1])), "down format"),
     (lambda: nn.Experts4bit(1, 64, 64, order="rows"), "order"),

@@ -151,7 +151,7 @@ def test_scales_are_rounded_to_another_dtype():
         ("weights", lambda: quant.pack(torch.ones(64, 64))),
         ("dtype", lambda: quant.pack(drawn(MXFP4, 64, 128), torch.float32)),
         ("dtype", lambda: quant.pack(drawn(MXFP4, 64, 128), "bf16")),
-        ("to", lambda: quant.pack(drawn(NVFP4, 64, 128), FP8)),
+        ("dtype", lambda: quant.pack(drawn(NVFP4, 64, 128), FP8)),
         ("scales", lambda: quant.pack(drawn(int4(128, "f16"), 64, 128))),
         ("K", lambda: quant.pack(drawn(int4(0, "bf16"), 64, 72))),
         ("group", lambda: quant.pack(drawn(int4(0, "bf16"), 64, 192), group=128)),

@@ -12,7 +12,7 @@ from torch_reference import on_cpu  # noqa: E402, F401
 
 from gemmgen.bench import chain, moe, read  # noqa: E402
 from gemmgen.bench.clocks import Log  # noqa: E402
-from gemmgen.bench.moe_sizes import SHARED, Asked, Sizes  # noqa: E402
+from gemmgen.bench.moe_sizes import FORMS, Asked, Sizes  # noqa: E402
 from gemmgen.bench.timing import Samples, Timed  # noqa: E402
 from gemmgen.nn.experts import CALLS  # noqa: E402
 from gemmgen.ops import mixture  # noqa: E402
@@ -70,7 +70,7 @@ def cpu(on_cpu, monkeypatch):  # noqa: F811
 
 
 def sizes_of(kind=None):
-    return OF_BLOCKS if kind in SHARED else SIZES
+    return OF_BLOCKS if kind in FORMS else SIZES
 
 
 def asked(**changes):
