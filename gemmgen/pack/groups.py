@@ -62,6 +62,7 @@ WHOLE_K = "times(args->groups, (args->k + kernel->block_k - 1) / kernel->block_k
 ALL_GROUPS = "times(args->groups, times(tiles_m, tiles_n))"
 TILES = {  # by grouping: as `gemmgen.ir.counts.most_tiles` counts; everything else has those of all groups
     "none": "times(tiles_m, tiles_n)",
+    "summed": "times(tiles_m, tiles_n)",
     "rows": "times(tiles_m + (m + {step} - 1) / {step}, tiles_n)",
     "ends": "times(tiles_m + args->groups, tiles_n)",
 }
