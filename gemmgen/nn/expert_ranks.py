@@ -9,9 +9,10 @@ from ..errors import ArgumentError
 from ..ops.mixture import expected_of
 from ..ops.mixture_checks import ALIGNMENT
 from ..torch_ops import moe_train
+from ..torch_ops.copies import weights_gradient
 from ..torch_ops.dtensor import DISTRIBUTED, is_dtensor
-from ..torch_ops.moe_checks import Said, checked
-from .experts import check_choices
+from ..torch_ops.moe_checks import IDS, WEIGHTS, Said, checked
+from .experts import as_ids, check_choices
 from .frozen import ALIASES, SCALE, gemmgen, torch_
 
 
@@ -45,6 +46,8 @@ class ExpertRanks:
         """As the layer's own, of this rank's tokens, of which every rank has as many. Raises ArgumentError."""
         _check_own(x=x, chosen=chosen, weights=weights)
         check_choices(x, chosen, weights)
+        chosen = as_ids(chosen)
+        _check_dtypes(chosen, weights)
         if not chosen.numel():
             return torch_.zeros_like(x)
         leaving = slots(chosen, self.held, self.ranks)
@@ -76,18 +79,21 @@ class ExpertRanks:
         every = self.ranks * self.held
         said = Said(kind, "alternating", "swiglu", self.held, 0, recompute)
         checked(said, x, w1, w2, chosen, weights, add)
-        if not chosen.numel():
-            return gemmgen.combine(x, chosen.int(), weights, add)
+        if not chosen.numel():  # of any rank, for all have as many
+            return moe_train(
+                *(x, w1, w2, chosen, weights, add), experts=every, kind=kind, recompute=recompute
+            )
         leaving = slots(chosen, self.held, self.ranks)
         rows = self.ranks * x.shape[0] * room(chosen.shape[1], self.held)
         sent = Leaving.apply(x.contiguous(), leaving, repeated(chosen), rows)
         came = Exchanged.apply(sent, self.ranks, self.group_name)
         of = self.exchanged(self._ids(chosen, leaving, rows)).unsqueeze(-1)
         once = torch_.ones(of.shape, dtype=torch_.float32, device=x.device)
-        # As of all experts' ids: rows of none are no expert's, and the mean is told right.
-        y = moe_train(came, w1, w2, of, once, experts=every, kind=kind, recompute=recompute)
+        # So many experts that of the rows, of which many may be of none, each has its mean, or a little more.
+        of_all = max(self.held, every * room(chosen.shape[1], self.held) // chosen.shape[1])
+        y = moe_train(came, w1, w2, of, once, experts=of_all, kind=kind, recompute=recompute)
         back = Exchanged.apply(y, self.ranks, self.group_name)
-        return gemmgen.combine(back, leaving, weights, add)
+        return Added.apply(back, leaving, weights, add)
 
     def exchanged(self, x: Any) -> Any:
         """[ranks * rows, ...], the parts that ranks have for this one in their order; x: this rank's parts for each of them, of the same shape and dtype on all ranks."""
@@ -105,7 +111,7 @@ class ExpertRanks:
 
     def _part(self, x: Any, buffer: Any) -> Any:
         mesh, placements = buffer.device_mesh, buffer.placements
-        mine = x[self.mine.start : self.mine.stop]
+        mine = x[self.mine.start : self.mine.stop].clone()  # of which nothing else keeps memory
         return DISTRIBUTED.DTensor.from_local(mine, mesh, placements, run_check=False)
 
     def _received(self, mine: tuple[Any, Any], chosen: Any, leaving: Any) -> tuple[Any, Any, Any]:
@@ -159,9 +165,44 @@ class Exchanged(torch_.autograd.Function):  # type: ignore[misc]
         return exchanged(dy.contiguous(), *ctx.group), None, None
 
 
+class Added(torch_.autograd.Function):  # type: ignore[misc]
+    """`combine` of rows that came back, whose gradients are made as rows in their dtype; of a row without a copy any."""
+
+    @staticmethod
+    def forward(ctx: Any, back: Any, leaving: Any, weights: Any, add: Any) -> Any:
+        ctx.save_for_backward(back, leaving, weights)
+        return gemmgen.combine(back, leaving, weights, add)
+
+    @staticmethod
+    @torch_.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, dout: Any) -> tuple[Any, ...]:
+        back, leaving, weights = ctx.saved_tensors
+        of_back, _, of_weights, of_add = ctx.needs_input_grad
+        dback = _weighed(dout.contiguous(), leaving, weights, len(back)) if of_back else None
+        dweights = weights_gradient(dout, back, leaving, weights) if of_weights else None
+        return dback, None, dweights, dout if of_add else None
+
+
+def _weighed(dout: Any, leaving: Any, weights: Any, rows: int) -> Any:
+    """dout [tokens, hidden] of each copy, times its weight, rounded once; of copies in one row times theirs together."""
+    to = torch_.where(leaving < 0, rows, leaving).long()
+    of_rows = torch_.zeros(rows + 1, dtype=torch_.float32, device=dout.device)
+    for at, w in zip(to.unbind(1), weights.unbind(1), strict=True):  # a token has rows of its own
+        of_rows.index_add_(0, at, w.float())
+    found, _ = gemmgen.spread(dout, None, leaving, rows)
+    return torch_.mul(found, of_rows[:-1].unsqueeze(-1), out=found)
+
+
 def exchanged(x: Any, ranks: int, group_name: str) -> Any:
     ops, parts = torch_.ops._c10d_functional, [x.shape[0] // ranks] * ranks
     return ops.wait_tensor(ops.all_to_all_single(x, parts, parts, group_name))
+
+
+def _check_dtypes(chosen: Any, weights: Any) -> None:
+    """Raise ArgumentError before anything is exchanged."""
+    for name, x, of in (("chosen", chosen, IDS), ("weights", weights, WEIGHTS)):
+        if x.dtype not in of:
+            raise ArgumentError(f"{name} dtype", x.dtype, f"must be {' or '.join(map(str, of))}")
 
 
 def _check_own(**given: Any) -> None:

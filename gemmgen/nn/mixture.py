@@ -28,7 +28,7 @@ class Experts(torch_.nn.Module):  # type: ignore[misc]
 
     `GroupedExperts` loads its `state_dict`, and quantises it for inference.
 
-    Ranks may divide the experts: `gemmgen.nn.parallel.ExpertParallel`. Then each rank's tokens go to all of them, gradients of a rank's experts are of all ranks' tokens, and parameters are DTensors, as in a `state_dict`; one that is loaded may have all experts.
+    Ranks may divide the experts: `gemmgen.nn.parallel.ExpertParallel`. Then each rank's tokens go to all of them, gradients of a rank's experts are the sum over all ranks' tokens, all ranks run the backward pass, and parameters are DTensors, as in a `state_dict`; one that is loaded may have all experts.
     """
 
     across: ExpertRanks | None = None  # by `gemmgen.nn.parallel`

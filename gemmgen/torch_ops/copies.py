@@ -55,7 +55,7 @@ def _backward(ctx: Any, dout: Any) -> tuple[Any, ...]:
     y, slots, weights = ctx.saved_tensors
     of_y, _, of_weights, *of_add = ctx.needs_input_grad  # torch leaves out what has its default
     dy = _of_copies(dout, y, slots, weights) if of_y else None
-    dweights = _of_weights(dout, y, slots, weights) if of_weights else None
+    dweights = weights_gradient(dout, y, slots, weights) if of_weights else None
     return dy, None, dweights, *(dout if of else None for of in of_add)
 
 
@@ -68,7 +68,8 @@ def _of_copies(dout: Any, y: Any, slots: Any, weights: Any) -> Any:
     return dy[:-1].to(y.dtype)
 
 
-def _of_weights(dout: Any, y: Any, slots: Any, weights: Any) -> Any:
+def weights_gradient(dout: Any, y: Any, slots: Any, weights: Any) -> Any:
+    """dout[t] . y[slots[t, j]], in FP32; 0 of a copy that there is not."""
     found = weights.new_zeros(weights.shape, dtype=torch().float32)
     if not y.shape[0]:
         return found.to(weights.dtype)

@@ -57,6 +57,11 @@ def test_a_mixture_that_trains(ranks):  # noqa: F811
         ranks.run(divided_experts.trained_module, count)
 
 
+@pytest.mark.parametrize("top", (1, 2, 7))
+def test_rows_that_training_tells(ranks, top):  # noqa: F811
+    ranks.run(divided_experts.rows_told, 4, top)
+
+
 def test_what_training_refuses(ranks):  # noqa: F811
     assert ranks.run(divided_experts.training_refused) == [
         ("x dtype", "torch.float32"),
@@ -128,6 +133,8 @@ def test_what_is_refused(ranks):  # noqa: F811
         ("chosen shape", "(8,)"),
         ("weights shape", "(1, 2)"),
         ("x", "a DTensor"),
+        ("chosen dtype", "torch.float32"),
+        ("weights dtype", "torch.float64"),
     ]
 
 

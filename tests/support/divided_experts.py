@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from unittest.mock import patch
 
 import four_bits
@@ -15,9 +16,11 @@ from torch.distributed.tensor.parallel import parallelize_module
 
 from gemmgen import formats, nn, quant
 from gemmgen.errors import ArgumentError
+from gemmgen.nn import expert_ranks
 from gemmgen.nn.expert_ranks import ExpertRanks
 from gemmgen.nn.parallel import ExpertParallel
 from gemmgen.ops import mixture
+from gemmgen.ops.mixture import expected_of
 
 BF16 = torch.bfloat16
 EXPERTS, HIDDEN, INTERMEDIATE, TOKENS = 8, 144, 96, 21
@@ -192,6 +195,21 @@ def training(kind, recompute=False):
     return made
 
 
+def rows_told(ranks, top):
+    """The mean of an expert's rows, for the choice of configs, is that of all ranks' copies."""
+    many, told = divided(training("bf16"), ranks), []
+
+    def noted(copies, experts, held):
+        told.append(expected_of(copies, experts, held)[0])
+        return expected_of(copies, experts, held)
+
+    x, chosen = torch.randn(64, 160).to(BF16), chosen_of("all", 64)[:, :top]
+    with patch.object(sys.modules["gemmgen.torch_ops.moe_train"], "expected_of", noted):
+        many(x, chosen, torch.rand(chosen.shape))
+    mean = ranks * 64 * top / EXPERTS
+    assert len(told) == 1 and mean <= told[0] <= 1.15 * mean  # experts are whole numbers
+
+
 def trains(ranks, case, kind, recompute, bound):
     """Results have the bits of one rank; gradients are within `bound` of float64's, those of experts of all ranks' tokens."""
     on, one = mesh(ranks), training(kind, recompute)
@@ -239,9 +257,17 @@ def trained_module(ranks):
     given = x, chosen_of("two", TOKENS), torch.rand(TOKENS, 2)
     compiled = torch.compile(many.experts, backend="aot_eager", fullgraph=True)
     assert torch.equal(compiled(*given), many.experts(*given))
+    many.zero_grad(set_to_none=True)
     nobody = many.experts(x[:0], torch.zeros(0, 2).long(), torch.zeros(0, 2))
     none = many.experts(x, torch.zeros(TOKENS, 0).long(), torch.zeros(TOKENS, 0), x)
     assert nobody.shape == (0, 160) and torch.equal(none, x)
+    (nobody.sum() + none.sum()).backward()
+    assert not many.experts.down.grad.to_local().any()
+    # Loaded by assignment a rank keeps memory of its own part.
+    many.load_state_dict(state, assign=True)
+    local = many.experts.down.to_local()
+    assert local.untyped_storage().nbytes() == local.nbytes
+    check_states(copy.deepcopy(many), one)
 
 
 def training_refused():
@@ -259,7 +285,8 @@ def training_refused():
         (x, chosen, weights, placed),
     ):
         try:
-            many(*given)
+            with patch.object(expert_ranks, "exchanged", side_effect=AssertionError):
+                many(*given)
         except ArgumentError as e:
             found.append((e.argument, str(e.value)))
     return found
@@ -410,6 +437,8 @@ def refused():
         lambda: many(x, chosen.flatten(), weights),
         lambda: many(x, chosen, weights[:1]),
         lambda: many(placed, chosen, weights),
+        lambda: many(x, chosen.float(), weights),
+        lambda: many(x, chosen, weights.double()),
     ):
         try:
             run()
