@@ -82,27 +82,51 @@ def _of(*shape: int, dtype: str = "bfloat16") -> st.SearchStrategy[Any]:
     return mostly(st.builds(lambda: Placed(*shape, dtype=dtype)), odd=12)
 
 
+MAY = {
+    "add": _of(64, 256),
+    "order": mostly(st.sampled_from(["alternating", "halves"])),
+    "epilogue": mostly(st.sampled_from(["swiglu", "geglu", "swiglu_clamped"])),
+    "bias_w1": _of(8, 512, dtype="float32"),
+    "bias_w2": _of(8, 256, dtype="float32"),
+    "experts": mostly(st.sampled_from([8, 64])),
+    "first": mostly(st.sampled_from([0, 3])),
+}
+TOKENS = {
+    "x": _of(64, 256),
+    "chosen": _of(64, 4, dtype="int32"),
+    "weights": _of(64, 4, dtype="float32"),
+}
+
+
 def _layer(dtype: str, *scales: tuple[int, ...]) -> Function:
     scale_w1, scale_w2 = (_of(*sides, dtype="float32") for sides in scales)
     return function(
         ops.moe,
         _moe,
-        {
-            "add": _of(64, 256),
-            "order": mostly(st.sampled_from(["alternating", "halves"])),
-            "epilogue": mostly(st.sampled_from(["swiglu", "geglu", "swiglu_clamped"])),
-            "bias_w1": _of(8, 512, dtype="float32"),
-            "bias_w2": _of(8, 256, dtype="float32"),
-            "experts": mostly(st.sampled_from([8, 64])),
-            "first": mostly(st.sampled_from([0, 3])),
-        },
-        x=_of(64, 256),
+        MAY,
         w1=_of(8, 512, 256, dtype=dtype),
         scale_w1=scale_w1,
         w2=_of(8, 256, 256, dtype=dtype),
         scale_w2=scale_w2,
-        chosen=_of(64, 4, dtype="int32"),
-        weights=_of(64, 4, dtype="float32"),
+        **TOKENS,
+    )
+
+
+def _packed_layer() -> Function:
+    """Of MXFP4, whose blocks have as many bytes for BF16 and for FP8, with factors."""
+    may = MAY | {
+        "activations": mostly(st.just("e4m3")),
+        "scale_w1": _of(8, 512, dtype="float32"),
+        "scale_w2": _of(8, 256, dtype="float32"),
+    }
+    return function(
+        ops.moe,
+        _moe,
+        may,
+        packed=mostly(st.just("e2m1_32_e8m0")),
+        w1=_of(8, 8, 2, 4352, dtype="uint8"),
+        w2=_of(8, 4, 2, 4352, dtype="uint8"),
+        **TOKENS,
     )
 
 
@@ -154,4 +178,5 @@ FUNCTIONS: dict[str, Function] = {
     "moe": _layer("float8_e4m3fn", (8, 4, 2), (8, 2, 2)),
     "moe of rows": _layer("float8_e4m3fn", (8, 512), (8, 256)),
     "moe of integers": _layer("int8", (8, 512), (8, 256)),
+    "moe of packed weights": _packed_layer(),
 }  # fmt: skip
