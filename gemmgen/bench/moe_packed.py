@@ -1,5 +1,5 @@
 """Packed weights of layers of experts, for timing: made of blocks of a pool, where to pack them would take hours. Blocks hold their own scales, so any of
-them may stand anywhere."""
+them may stand anywhere. (`coded.drawn` has scales of about 1, by which gates would be as good as open or shut.)"""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ from ..ops.mixture_checks import ALIGNMENT
 from ..torch_ops import moe_train
 from ..torch_ops.copies import weights_gradient
 from ..torch_ops.dtensor import DISTRIBUTED, is_dtensor
-from ..torch_ops.moe_checks import IDS, WEIGHTS, Said, checked
-from .experts import as_ids, check_choices
+from ..torch_ops.moe_checks import Said, check_choices, checked
+from .experts import as_ids
 from .frozen import ALIASES, SCALE, gemmgen, torch_
 
 
@@ -45,9 +45,8 @@ class ExpertRanks:
     def forward(self, experts: Divided, x: Any, chosen: Any, weights: Any) -> Any:
         """As the layer's own, of this rank's tokens, of which every rank has as many. Raises ArgumentError."""
         _check_own(x=x, chosen=chosen, weights=weights)
-        check_choices(x, chosen, weights)
         chosen = as_ids(chosen)
-        _check_dtypes(chosen, weights)
+        check_choices(x, chosen, weights, None)
         if not chosen.numel():
             return torch_.zeros_like(x)
         leaving = slots(chosen, self.held, self.ranks)
@@ -196,13 +195,6 @@ def _weighed(dout: Any, leaving: Any, weights: Any, rows: int) -> Any:
 def exchanged(x: Any, ranks: int, group_name: str) -> Any:
     ops, parts = torch_.ops._c10d_functional, [x.shape[0] // ranks] * ranks
     return ops.wait_tensor(ops.all_to_all_single(x, parts, parts, group_name))
-
-
-def _check_dtypes(chosen: Any, weights: Any) -> None:
-    """Raise ArgumentError before anything is exchanged."""
-    for name, x, of in (("chosen", chosen, IDS), ("weights", weights, WEIGHTS)):
-        if x.dtype not in of:
-            raise ArgumentError(f"{name} dtype", x.dtype, f"must be {' or '.join(map(str, of))}")
 
 
 def _check_own(**given: Any) -> None:

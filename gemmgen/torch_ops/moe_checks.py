@@ -38,7 +38,7 @@ def checked(said: Said, x: Any, w1: Any, w2: Any, chosen: Any, weights: Any, add
     """`said` with a number of experts. Raises ArgumentError."""
     _check_said(said)
     _check_weights(x, w1, w2, said)
-    _check_choices(x, chosen, weights, add)
+    check_choices(x, chosen, weights, add)
     least = said.first + int(w1.shape[0])
     whole = least if said.experts is None else said.experts
     check_number("experts", whole, least, INT_LIMIT - 1)
@@ -72,7 +72,8 @@ def _check_weights(x: Any, w1: Any, w2: Any, said: Said) -> None:
     check_shape("w2", w2, (shape[0], hidden, shape[1] // 2))
 
 
-def _check_choices(x: Any, chosen: Any, weights: Any, add: Any) -> None:
+def check_choices(x: Any, chosen: Any, weights: Any, add: Any) -> None:
+    """Raise ArgumentError unless they are a router's of tokens x [T, H], and what is added is like x."""
     if chosen.dtype not in IDS:
         raise ArgumentError("chosen dtype", chosen.dtype, f"must be {' or '.join(map(str, IDS))}")
     if chosen.dim() != 2 or chosen.shape[0] != x.shape[0]:
