@@ -36,30 +36,24 @@ def functions(monkeypatch):
     monkeypatch.setattr(sys.modules["gemmgen.nn.experts4bit"], "CALLS", mixture.CALLS)
 
 
-def test_a_linear_layer(monkeypatch):
-    weights = drawn(formats.int4(32, "bf16", zeros=True), 70, 160)
-    layer = nn.Linear4bit.from_quantised(weights, torch.randn(70))
+@pytest.mark.parametrize(
+    ("form", "dtype", "launches", "bound"),
+    (
+        (formats.int4(32, "bf16", zeros=True), None, 1, LINEAR),
+        (formats.MXFP4, torch.float8_e4m3fn, 2, 0.04),  # of rows in FP8
+    ),
+)
+def test_a_linear_layer(form, dtype, launches, bound, monkeypatch):
+    weights = drawn(form, 70, 160)
+    layer = nn.Linear4bit.from_quantised(weights, torch.randn(70), dtype)
     x = torch.randn(2, 3, 160).bfloat16()
     exact = x.double() @ weights.dequantise().mT + layer.bias.double()
     memory = Memory(x, *layer.buffers())
     emulated(monkeypatch, memory)
     with memory:
         y = layer(x)
-    assert y.shape == (2, 3, 70) and len(memory.launched) == 1
-    assert distance(y, exact) < LINEAR
-
-
-def test_a_linear_layer_by_fp8(monkeypatch):
-    weights = drawn(formats.MXFP4, 70, 160)
-    layer = nn.Linear4bit.from_quantised(weights, torch.randn(70), torch.float8_e4m3fn)
-    x = torch.randn(2, 3, 160).bfloat16()
-    exact = x.double() @ weights.dequantise().mT + layer.bias.double()
-    memory = Memory(x, *layer.buffers())
-    emulated(monkeypatch, memory)
-    with memory:
-        y = layer(x)
-    assert y.shape == (2, 3, 70) and len(memory.launched) == 2
-    assert distance(y, exact) < 0.04  # rows in FP8
+    assert y.shape == (2, 3, 70) and len(memory.launched) == launches
+    assert distance(y, exact) < bound
 
 
 def test_experts(monkeypatch):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 
 import torch
+from four_bits import exact
 
 from gemmgen import formats, ops, quant
-from gemmgen.ir.dtypes import E4M3
-from gemmgen.ir.packed import FORMS, NAMED
+from gemmgen.ir.packed import named_for
 
 BF16, F16, F32, FP8 = torch.bfloat16, torch.float16, torch.float32, torch.float8_e4m3fn
 BY_ROW = {"fp8 rows": "e4m3", "int8": "s8"}  # kinds of weights whose rows have one scale each
@@ -60,15 +60,10 @@ def packed(both, down, form, dtype):
 
 def unpacked(blocks, factors, rows, columns, weights, activations=None):
     """What packed weights stand for, float64 [E, rows, columns]."""
-    form = (NAMED if activations is None else FORMS[E4M3])[weights]
-    held = quant.Packed(
-        format=formats.named(form.format),
-        dtype=form.to,
-        blocks=blocks,
-        shape=(len(blocks), rows, columns),
-    )
-    numbers = held.numbers().double()
-    return numbers if factors is None else numbers * factors.double().unsqueeze(-1)
+    form = named_for(activations)[weights]
+    shape = len(blocks), rows, columns
+    of = {"format": formats.named(form.format), "dtype": form.to}
+    return exact(quant.Packed(**of, blocks=blocks, shape=shape, factors=factors))
 
 
 def choices(tokens, top, experts, device="cpu"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import shutil
@@ -20,6 +21,8 @@ from gemmgen.ir.dtypes import BF16
 from gemmgen.pack import files, pack
 from gemmgen.pack.render import DATA_TYPES, SWIZZLES
 from gemmgen.problem import Problem
+from gemmgen.runtime import launch
+from gemmgen.runtime.tensor_map import describe
 
 HERE = Path(__file__).parents[1] / "pack"
 CC = shutil.which("cc") or shutil.which("gcc")
@@ -163,3 +166,15 @@ def hexed(value):
 def sizes(x, sides):
     """Of an array for JAX, whose sides are in C."""
     return tuple(eval(side.replace("/", "//"), dict(sides)) for side in x.sides)
+
+
+def launched_as(kernel, shape, matrices, values):
+    """The lines of the log for the tensor maps, and for the launch, that Python makes."""
+    maps = [describe(kernel, m, matrices[m.tensor]) for m in kernel.maps]
+    values = {**values, **launch.lying(matrices)} if kernel.pointed else values
+    ctas = launch.grid(kernel, shape, SMS, values.get("groups", 1))
+    head = [ctas, 1, 1, kernel.threads, 1, 1, kernel.smem_bytes, STREAM, 0, 6, 1, 0]
+    scalars = [launch.packed(x.ctype, x.name, values) for x in kernel.params]
+    pointers = [ctypes.c_uint64(d.address) for d in maps]
+    line = [kernel.name, *map(str, head), *map(hexed, (*pointers, *scalars))]
+    return list(map(encoded_as, maps)), line

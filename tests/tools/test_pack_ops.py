@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 
 import pytest
@@ -17,7 +16,7 @@ from packs import (  # noqa: F401
     compiles_nothing_fixture,
     driver_fixture,
     encoded_as,
-    hexed,
+    launched_as,
     logged,
     needs_cc,
 )
@@ -31,9 +30,7 @@ from gemmgen.ir.groupings import GROUPINGS
 from gemmgen.ops import building
 from gemmgen.pack.groups import place
 from gemmgen.pipeline import lower
-from gemmgen.runtime import launch
 from gemmgen.runtime.bind import bind
-from gemmgen.runtime.tensor_map import describe
 from gemmgen.verification.inputs import random_normal
 from gemmgen.verification.trial import pitches
 
@@ -312,17 +309,6 @@ def packed(plans):
             shape = (m, n, size) if GROUPINGS[p.grouping].depths else (size, n, k)
             found[(G, *shape)] = chosen_by_size(p, shape, G, 0)
     return p, found
-
-
-def launched_as(kernel, shape, matrices, values):
-    """The lines of the log for the tensor maps, and for the launch, that Python makes."""
-    maps = [describe(kernel, m, matrices[m.tensor]) for m in kernel.maps]
-    ctas = launch.grid(kernel, shape, SMS, values["groups"])
-    head = [ctas, 1, 1, kernel.threads, 1, 1, kernel.smem_bytes, STREAM, 0, 6, 1, 0]
-    scalars = [launch.packed(x.ctype, x.name, values) for x in kernel.params]
-    pointers = [ctypes.c_uint64(d.address) for d in maps]
-    line = [kernel.name, *map(str, head), *map(hexed, (*pointers, *scalars))]
-    return list(map(encoded_as, maps)), line
 
 
 @needs_cc

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import json
 import subprocess
@@ -23,6 +22,7 @@ from packs import (  # noqa: F401
     elf,
     encoded_as,
     hexed,
+    launched_as,
     logged,
     made,
     needs_cc,
@@ -41,7 +41,6 @@ from gemmgen.pipeline import lower
 from gemmgen.problem import INT8_K, Problem
 from gemmgen.runtime import launch
 from gemmgen.runtime.bind import bind
-from gemmgen.runtime.tensor_map import describe
 from gemmgen.verification.inputs import random_normal
 from gemmgen.verification.trial import pitches
 
@@ -99,18 +98,6 @@ def in_c(face, matrices, values, m):
     return {x: call[x] for x in members} | {"stream": STREAM}
 
 
-def launched(kernel, shape, matrices, values, groups):
-    """The lines of the log for the tensor maps, and for the launch, that Python makes."""
-    maps = [describe(kernel, m, matrices[m.tensor]) for m in kernel.maps]
-    ctas = launch.grid(kernel, shape, SMS, groups)
-    values = {**values, **launch.lying(matrices)} if kernel.pointed else values
-    head = [ctas, 1, 1, kernel.threads, 1, 1, kernel.smem_bytes, STREAM, 0, 6, 1, 0]
-    scalars = [launch.packed(x.ctype, x.name, values) for x in kernel.params]
-    pointers = [ctypes.c_uint64(d.address) for d in maps]
-    line = [kernel.name, *map(str, head), *map(hexed, (*pointers, *scalars))]
-    return list(map(encoded_as, maps)), line
-
-
 @needs_cc
 @pytest.mark.parametrize("name", CASES)
 def test_a_launch_is_the_one_that_is_verified(build, name):
@@ -129,11 +116,11 @@ def test_a_launch_is_the_one_that_is_verified(build, name):
     lines = logged(log, "cuLaunchKernelEx")
     sizes = iter(results[1 + len(cases) :])
     words = {lower(p, c).workspace.words for c in configs}
-    for line, (kernel, rows, matrices, values, groups) in zip(lines, cases, strict=True):
+    for line, (kernel, rows, matrices, values, _) in zip(lines, cases, strict=True):
         # Each way to lay sums out has its own part, for as many CTAs as there may be.
         before = {x for x in words if x < kernel.workspace.words}
         values = values | {"partials": PARTIALS + 4 * SMS * sum(before)}
-        maps, wanted = launched(kernel, (rows, N, K), matrices, values, groups)
+        maps, wanted = launched_as(kernel, (rows, N, K), matrices, values)
         assert [next(encoded) for _ in maps] == maps
         assert (
             line[: len(wanted)] == wanted
