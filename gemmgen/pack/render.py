@@ -71,7 +71,7 @@ def _sources(pack: Pack, listed: str, found: Target | None) -> Iterator[tuple[st
         "ragged": int(grouping.ragged or grouping.again),
         "map_bytes": MAP_BYTES,
         "most_tiles": MOST_TILES,
-        "most_side": f"{MOST_SIDE}ll",
+        "most_side": MOST_SIDE,
         "filled": filled(pack),
         "says_workspace": ", and for any other" if pack.interface.sums else "",
         "tables": [x for x in pack.interface.members if x.entry],

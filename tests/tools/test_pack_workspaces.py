@@ -249,11 +249,11 @@ def called(build, p, config, groups, m, n, k):
 @pytest.mark.parametrize(
     ("p", "config", "sides", "says"),
     (
-        (replace(DENSE, grouping="summed"), Config(), (1 << 20, 1, 8, 4096), "of k in all groups"),
+        (replace(DENSE, grouping="summed"), Config(), (1 << 20, 1, 8, 4096), "k=4096: must have at most 2147481600 of k in all groups"),
         (replace(DENSE, grouping="summed"), Config(), (1 << 18, 1, 8, 4096), ""),
         (replace(DENSE, grouping="summed"), Config(**STREAMED), (1024, 8192, 8192, 64), ""),
         (replace(DENSE, grouping="summed"), Config(), (8192, 65536, 65536, 8), ""),
-        (DENSE, Config(**STREAMED), (1, 1 << 15, 1 << 15, 1 << 22), "K blocks in all tiles"),
+        (DENSE, Config(**STREAMED), (1, 1 << 15, 1 << 15, 1 << 22), "k=4194304: must make at most 2147418112 K blocks"),
         (DENSE, Config(**STREAMED), (1, 1 << 15, 1 << 15, 1 << 20), ""),
         (replace(DENSE, a=S8, b=S8, d=S32, grouping="summed"), Config(), (2, 16, 128, 65536), "k=65536: must be from 1 to 65535"),
     ),
