@@ -197,7 +197,7 @@ def _blocks(p: Problem) -> tuple[Tensor, ...]:
 
 def _block_row(form: packed.Form) -> str:
     """Bytes of the blocks of 64 rows."""
-    return f"(k + {packed.COLUMNS - 1}) / {packed.COLUMNS} * {form.block_bytes}"
+    return f"((k + {packed.COLUMNS - 1}) / {packed.COLUMNS}) * {form.block_bytes}"
 
 
 def _packed(p: Problem) -> Iterator[Member]:

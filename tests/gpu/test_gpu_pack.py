@@ -145,6 +145,7 @@ def run(p, t, sides, numbers, config):
     if "arg_c" in t:
         c = t["arg_c"].view(*lead, -1, numbers.row_stride_c)[..., : sides["n"]]
         given |= {"epilogue": EPILOGUES["residual"], "c": c}
+    given |= {"out_dtype": p.d.name} if p.grouping == "summed" else {}
     if p.accumulate:
         given |= {"c": t["d"]}
     if p.quantised:

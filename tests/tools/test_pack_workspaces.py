@@ -35,6 +35,7 @@ from gemmgen.errors import ArgumentError, UnsupportedProblem
 from gemmgen.ir.dtypes import BF16, E4M3, F16, F32, S8, S32
 from gemmgen.ir.expr import ACC, PerColumn
 from gemmgen.ir.groupings import GROUPINGS
+from gemmgen.ir.packed import COLUMNS, ROWS
 from gemmgen.pack import files
 from gemmgen.pack import groups as pack_groups
 from gemmgen.pipeline import lower
@@ -192,7 +193,11 @@ def test_the_example_builds_and_runs(build, driver, tmp_path, name):
         subprocess.run(command, env=env | {"FAKE_TABLE": str(tmp_path / "table")}, check=True)
         lines = [line.split() for line in log.read_text().splitlines()]
         members = [x for x in built.pack.interface.members if x.ctype == "CUdeviceptr"]
-        assert len(logged(lines, "alloc")) == len(members)
+        sizes = [int(a[0]) for a in logged(lines, "alloc")]
+        assert len(sizes) == len(members)
+        if p.form:
+            blocks = (G if grouped(p) else 1) * -(-N // ROWS) * -(-K // COLUMNS)
+            assert blocks * p.form.block_bytes in sizes
         assert len(logged(lines, "cuLaunchKernelEx")) == 1 and out.stat().st_size
 
 
@@ -296,7 +301,7 @@ def test_what_the_header_says(compiles_nothing):
     found = files(made(p, {(m, N, K): c for m, c in zip((1, 99), configs, strict=True)}))
     header = found["gemmgen_x.h"].decode()
     assert (
-        "uint8 [(n + 63) / 64, (k + 127) / 128 * 4608], weights packed from int4_64_bf16_zeros for bf16"
+        "uint8 [(n + 63) / 64, ((k + 127) / 128) * 4608], weights packed from int4_64_bf16_zeros for bf16"
         in header
     )
     assert "zero before its first launch" in header and "gemmgen_x_workspace" in header
