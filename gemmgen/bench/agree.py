@@ -24,6 +24,9 @@ SUMMED = Bound(mean=2.0**-6, most=2.0**-3)
 # The same, and then at most 8 results added up in BF16: each sum is rounded by 2^-9 of itself at most, which is less than 6 times the
 # root mean square but for one in 10^8, so less than 2^-3 more.
 ADDED = Bound(mean=2.0**-6, most=2.0**-2)
+# Of two GEMMs, between which rows are quantised: a number that an honest difference of the first sum moves over the edge between two codes is 2^-3 of itself away,
+# which the mean hardly sees. A layer in float64 whose first sums are moved by 2^-11 of their root mean square is up to 0.14 from itself (16 experts of 1024 x 512).
+REQUANTISED = Bound(mean=2.0**-6, most=2.0**-2)
 # FP8 summed in the tensor core's 14 bits: a lost K block at K = 2^14 is 2^-3.5.
 FAST = Bound(mean=2.0**-4, most=2.0**-1)
 

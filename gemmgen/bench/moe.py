@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import GemmgenError, RuntimeUnavailable
 from ..runtime.torch_tensors import torch
 from . import chain, grouped_torch, moe_deep_gemm, moe_layer, read
-from .agree import ADDED, SUMMED, Bound, check_near
+from .agree import ADDED, REQUANTISED, SUMMED, Bound, check_near
 from .clocks import UNKNOWN, Log
 from .contest import reason
 from .modes import CHAIN, Method, captured
@@ -102,7 +102,8 @@ def _check_memory(asked: Asked, beside: bool, deep: bool) -> None:
 def _row(asked: Asked, w: Weights, count: int, log: Log) -> Row:
     t = moe_layer.tokens(asked.sizes, count, asked.router, asked.seed, asked.device)
     ours: Callable[[], Any] = partial(w.layer, t)
-    verify(Way(call=ours, matrices=w.quantised, rounded=w.rounded), t)
+    bound = REQUANTISED if w.requantised else SUMMED
+    verify(Way(call=ours, matrices=w.quantised, rounded=w.rounded, bound=bound), t)
     calls, graphs, left_out = {OURS: ours}, {OURS: captured(ours, 1)}, {}
     for name, way in _others(asked, w, t).items():
         try:
@@ -151,6 +152,7 @@ def _others(asked: Asked, w: Weights, t: Tokens) -> dict[str, Way]:
                 matrices=w.quantised_halves,
                 rounded=partial(moe_deep_gemm.rounded, name, w),
                 gated=moe_deep_gemm.gated,
+                bound=REQUANTISED,
             )
     return found
 

@@ -66,6 +66,11 @@ class Weights:
         gate, up = _dequantised(*(x[expert] for x in self.halves)).chunk(2)
         return gate, up, _dequantised(self.w2[expert], self.scale_w2[expert])
 
+    @property
+    def requantised(self) -> bool:
+        """Whether rows of numbers become codes before each GEMM."""
+        return self.kind in ROWS or self.kind == BLOCKS
+
     def rounded(self, rows: Any) -> Any:
         """float64 rows, after they were quantised as gemmgen quantises them for these weights."""
         if self.kind in ROWS:
