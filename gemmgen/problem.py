@@ -17,6 +17,7 @@ from .ir.packed import FORMS, Form
 from .notebook import table
 from .problem_checks import (
     check_accumulate,
+    check_alignment,
     check_collective,
     check_compact,
     check_heads,
@@ -36,7 +37,6 @@ from .problem_checks import depth_step as depth_step
 from .recipes import recipe
 
 OUTPUTS = (BF16, F16, F32, S32, E4M3)
-ALIGNMENTS = (128, 64)
 # Left out of the JSON where they have their defaults.
 OPTIONAL = (
     *("grouping", "alignment", "accumulate", "weights", "weights_ready", "indexed", "paged"),
@@ -57,7 +57,7 @@ class Problem:
     layout: how A, then B, is stored, as BLAS says it: A "n" [M, K] or "t" [K, M]; B "n" [K, N] or
     "t" [N, K]. So "nt" is both contiguous along K, the only one for 8-bit operands.
     grouping: one of `gemmgen.ir.groupings.GROUPINGS`: which GEMMs one launch computes. alignment: of the
-    rows where groups begin, 128 or 64; used where they share A's rows.
+    rows where groups begin, 128 or 64, of "ends" also 8, 4 or 1 (`row_step`); used where they share A's rows.
     weights: of a family that multiplies by weights of 4 bits, what they are packed from, a `gemmgen.formats.Format.name` with scales as `b`, such as
     "int4_128_bf16_zeros" or "e2m1_32_e8m0"; b is then what codes become. Else "" (docs/adr/0065-weights-of-4-bits.md).
     epilogue: an expression of `gemmgen.epilogues`, or the name of one there, applied to every FP32 element before rounding.
@@ -156,8 +156,7 @@ class Problem:
             raise ArgumentError("layout", self.layout, allowed)
         if not isinstance(self.grouping, str) or self.grouping not in GROUPINGS:
             raise ArgumentError("grouping", self.grouping, f"must be one of {_names(GROUPINGS)}")
-        if type(self.alignment) is not int or self.alignment not in ALIGNMENTS:
-            raise ArgumentError("alignment", self.alignment, f"must be one of {ALIGNMENTS}")
+        check_alignment(self)
         if not isinstance(self.epilogue, Expr):
             raise ArgumentError("epilogue", self.epilogue, "must be a gemmgen.ir.expr.Expr")
         check_arguments(self.epilogue)

@@ -18,6 +18,7 @@ from .ir.walks import WINDOWS
 from .recipes import Recipe, recipe
 
 P = Any  # a `Problem`
+BOX_BYTES = 16  # at whose multiples TMA's boxes begin
 
 
 def check_operands(p: P, sums: Recipe) -> None:
@@ -243,8 +244,28 @@ def check_shape(shape: object) -> None:
             raise ArgumentError(name, side, f"must be an integer from 1 to {MOST_SIDE}")
 
 
+def row_step(p: P) -> int:
+    """What the first row of a group must be a multiple of where groups share A's rows: where rows lie side by side in memory, as of a turned A, and
+    as scales of 32 bits do, so many have the 16 bytes at whose multiples TMA's boxes begin."""
+    turned, _ = p.mn_major
+    return max(
+        BOX_BYTES // p.a.bytes if turned else 1,
+        BOX_BYTES // F32.bytes if recipe(p.family).scaled else 1,
+    )
+
+
+def check_alignment(p: P) -> None:
+    """Raise ArgumentError for an alignment that a problem's grouping has not, or whose boxes do not begin where TMA wants them."""
+    g = GROUPINGS[p.grouping]
+    step = row_step(p) if g.aligned else 1
+    allowed = tuple(x for x in g.alignments if x % step == 0)
+    if type(p.alignment) is not int or p.alignment not in allowed:
+        of = f" for grouping={p.grouping}" * g.aligned
+        raise ArgumentError("alignment", p.alignment, f"must be one of {allowed}{of}")
+
+
 def depth_step(p: P) -> int:
     """What a group's K must be a multiple of where groups split it: K of a scale, between two of which they do,
     and in a K-major matrix 16 bytes, at whose multiples TMA's boxes begin."""
     k_major = p.mn_major != (True, True)
-    return max(recipe(p.family).scale_depth, 16 // p.a.bytes if k_major else 1)
+    return max(recipe(p.family).scale_depth, BOX_BYTES // p.a.bytes if k_major else 1)

@@ -14,7 +14,7 @@ from ..ir.dtypes import BF16, E4M3, F32, S32
 from ..ops.building import picked_for
 from ..ops.grouped import fp8_block_problem
 from ..ops.mixture import MOST_TAKEN, expected_of
-from ..ops.mixture_checks import ALIGNMENT
+from ..ops.mixture_weights import SCALED_ROWS
 from ..ops.routing import rows_of
 from ..pipeline import lower
 from ..problem import Problem
@@ -27,7 +27,8 @@ from ..see.spelling import spelled
 from ..spreading import Spread
 from ..target import Target
 
-ROUTE, CAST, SPREAD, FIRST, SECOND, COMBINE = range(6)  # launches, in order
+LAUNCHES = range(6)
+ROUTE, CAST, SPREAD, FIRST, SECOND, COMBINE = LAUNCHES  # in order
 READ = "by the bytes, as fitted on an H100"  # by what launches without a GEMM are priced
 
 
@@ -46,6 +47,7 @@ class _Sides:
     s: Sizes
     tokens: int
     target: Target
+    alignment: int = SCALED_ROWS  # of the rows where an expert's begin
 
     @property
     def copies(self) -> int:
@@ -54,7 +56,7 @@ class _Sides:
     @property
     def rows(self) -> int:
         """That copies have room for."""
-        return int(rows_of(self.copies, self.s.experts, ALIGNMENT))
+        return int(rows_of(self.copies, self.s.experts, self.alignment))
 
     @property
     def expected(self) -> tuple[int, int]:
@@ -95,6 +97,7 @@ class _Sides:
             output=self.wide,
             launches=self.launches(),
             held=self.held(),
+            least=self.least(),
         )
 
     @property
@@ -154,7 +157,7 @@ class _Sides:
     def problem(self, number: int) -> Problem:
         """Of the first GEMM, or the second."""
         p = fp8_block_problem("ends", *(("bf16", "none") if number else ("e4m3", "swiglu")))
-        return replace(p, alignment=ALIGNMENT, indexed=self.taken and not number)
+        return replace(p, alignment=self.alignment, indexed=self.taken and not number)
 
     def gemm(self, number: int) -> Launched:
         (n, k), p, (rows, groups) = self.sides[number], self.problem(number), self.expected
@@ -186,6 +189,11 @@ class _Sides:
             source="by the cost model",
             config=says,
         )
+
+    def least(self) -> int:
+        """As `Layer.least`."""
+        held = replace(self, alignment=1).held()
+        return max(sum(x.bytes for x in held if x.first <= i <= x.read) for i in LAUNCHES)
 
     def held(self) -> tuple[Held, ...]:
         """As `ops.mixture.results` holds them."""

@@ -15,7 +15,7 @@ from ..ir.counts import check_side
 from ..ir.dtypes import BF16, DTYPES
 from ..ir.groupings import GROUPINGS
 from ..ir.packed import FORMS, plain_weights
-from ..problem import ALIGNMENTS, LAYOUTS, OUTPUTS, Problem
+from ..problem import LAYOUTS, OUTPUTS, Problem
 from ..recipes import recipe
 from ..target import H200
 from ..untrusted import parse_json, read_text
@@ -85,8 +85,8 @@ def _add_operands(parser: argparse.ArgumentParser) -> None:
         "--alignment",
         type=int,
         metavar="ROWS",
-        help="where groups that share A's rows begin: 128 or 64",
-        offers=[*map(str, ALIGNMENTS)],
+        help="where groups that share A's rows begin: 128 or 64, or 1 of ends",
+        offers=[*map(str, GROUPINGS["ends"].alignments)],
     )
     parser.add_argument(
         "--accumulate",

@@ -208,10 +208,12 @@ def databases() -> tuple[Path, ...]:
 
 
 def profile(p: Problem) -> Profile:
-    """`p` without its promise, its epilogue and where D's columns lie, and what that costs: the kinds of its arguments, the functions it calls, the
-    columns it pairs. Names of arguments differ between users and change no kernel."""
+    """`p` without its promise, its epilogue, where D's columns lie and where groups that need no gaps begin, and what that costs: the kinds of its arguments, the
+    functions it calls, the columns it pairs. Names of arguments differ between users and change no kernel."""
     kinds = sorted(_kind(x) for x in arguments(p.epilogue))
     plain = replace(p, epilogue=ACC, weights_ready=False, heads=None, compact=False)
+    if GROUPINGS[p.grouping].dense:
+        plain = replace(plain, alignment=Problem.alignment)
     return plain, tuple(kinds), tuple(sorted(functions(p.epilogue))), fold(p.epilogue)
 
 

@@ -15,6 +15,7 @@ from .expr import Expr, InGroup
 from .nodes import Param
 
 COUNT = Param(name="groups", ctype="int")
+ALIGNMENTS, DENSE = (128, 64), (8, 4, 1)
 
 
 def _every_row(value: Expr) -> Expr:
@@ -27,8 +28,8 @@ class Grouping:
 
     rows: A, its scales and D have a leading group dimension (D not if summed). columns: B and its scales have one.
     ragged: a group may end inside a tile, whose other rows belong to somebody else. aligned: groups
-    begin at multiples of Problem.alignment. again: a group may have several places; where tiles' rows do not
-    divide the alignment, what ends inside a tile is a run of it. value: what becomes of an
+    begin at multiples of Problem.alignment. dense: which may be DENSE, so that few rows or none lie between two. again: a group may have several
+    places; where tiles' rows do not divide the alignment, what ends inside a tile is a run of it. value: what becomes of an
     epilogue.
     depths: groups follow each other along K: as columns of one matrix, or each as a matrix of its own
     behind the one before (flat; of a K-major operand, for of an MN-major one both are the same).
@@ -42,6 +43,7 @@ class Grouping:
     columns: bool = False
     ragged: bool = False
     aligned: bool = False
+    dense: bool = False
     again: bool = False
     value: Callable[[Expr], Expr] = _every_row
     depths: Literal["", "columns", "flat"] = ""
@@ -51,6 +53,11 @@ class Grouping:
     def table(self) -> str:
         """The parameter that says on the device what the host does not know of the groups; "" if the host does."""
         return next((x.name for x in self.params if x is not COUNT), "")
+
+    @property
+    def alignments(self) -> tuple[int, ...]:
+        """What Problem.alignment may be, by the walk alone; any where it is of no use."""
+        return (*ALIGNMENTS, *DENSE) if self.dense or not self.aligned else ALIGNMENTS
 
     @property
     def outputs(self) -> bool:
@@ -106,6 +113,7 @@ GROUPINGS = {
         columns=True,
         ragged=True,
         aligned=True,
+        dense=True,
     ),
     "k_columns": Grouping(
         says="D [G, M, N], the device says how many of A's and B's K each group sums",

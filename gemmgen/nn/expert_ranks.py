@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ..errors import ArgumentError
-from ..ops.mixture import expected_of
-from ..ops.mixture_checks import ALIGNMENT
+from ..ops.mixture import GAPS, expected_of
+from ..ops.mixture_weights import SCALED_ROWS
 from ..torch_ops import moe_train
 from ..torch_ops.copies import weights_gradient
 from ..torch_ops.dtensor import DISTRIBUTED, is_dtensor
@@ -24,8 +24,10 @@ class Divided(Protocol):
     def leaving(self, x: Any) -> tuple[Any, Any]:
         """Of tokens [T, hidden], contiguous, what is copied: rows, and their scales, float32 [T, *], or None."""
 
-    def multiply(self, rows: Any, scale: Any, ends: Any, *expected: Any) -> Any:
-        """Of copies, which `leaving` made, sorted by this rank's experts, whose rows end at `ends`: what the experts give."""
+    def multiply(
+        self, rows: Any, scale: Any, ends: Any, *expected: Any, alignment: int = GAPS
+    ) -> Any:
+        """Of copies, which `leaving` made, sorted by this rank's experts, whose rows begin at multiples of `alignment` and end at `ends`: what the experts give."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,11 +54,11 @@ class ExpertRanks:
         leaving = slots(chosen, self.held, self.ranks)
         with torch_.no_grad():
             codes, scale, of = self._received(experts.leaving(x), chosen, leaving)
-            at, copies, ends = gemmgen.route(of.unsqueeze(-1), self.held, alignment=ALIGNMENT)
+            at, copies, ends = gemmgen.route(of.unsqueeze(-1), self.held, alignment=SCALED_ROWS)
             # Of all ranks' copies, in the mean.
             expected = expected_of(chosen.numel(), self.held, self.held)
             codes, scale = gemmgen.spread(codes, scale, at, copies.shape[0])
-            y = experts.multiply(codes, scale, ends, *expected)
+            y = experts.multiply(codes, scale, ends, *expected, alignment=SCALED_ROWS)
             back = self.exchanged(y[at.squeeze(-1)])  # of a row of none, any: nobody reads it
         return gemmgen.combine(back, leaving, weights)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ArgumentError
-from ..ops.mixture import multiplied, results
+from ..ops.mixture import GAPS, multiplied, results
 from ..ops.mixture_weights import Experts
 from ..torch_ops.dtensor import is_dtensor
 from ..torch_ops.of_experts import calls
@@ -119,14 +119,18 @@ class GroupedExperts(Frozen):
         ends: Any,
         expected_rows: int | None = None,
         expected_groups: int | None = None,
+        *,
+        alignment: int = GAPS,
     ) -> Any:
         """`contiguous` of rows that are quantised already, float8_e4m3fn [M, hidden]; those of no expert may hold anything.
 
         scale: float32 [M, ceil(hidden / 128)], as `quantise_rows` returns it. expected_rows, expected_groups: as of `masked`.
+        alignment: of the rows where an expert's begin: 128, 64, 8 or 4.
         """
         with torch_.no_grad():
             w = self._weights(q)
-            return multiplied(CALLS, w, [q, scale], ends, expected_rows, expected_groups)
+            expected = expected_rows, expected_groups
+            return multiplied(CALLS, w, [q, scale], ends, *expected, alignment=alignment)
 
     def _weights(self, x: Any) -> Experts:
         (w1, scale_w1), (w2, scale_w2) = (self._weight(n, x) for n in ("gate_up", "down"))

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from .. import quant
 from ..errors import ArgumentError
 from ..ir.packed import ROWS
-from ..ops.mixture import expected_of, multiplied, results
-from ..ops.mixture_checks import ALIGNMENT, MOST_EXPERTS, ORDERS
+from ..ops.mixture import GAPS, expected_of, multiplied, results
+from ..ops.mixture_checks import MOST_EXPERTS, ORDERS
 from ..ops.mixture_weights import Experts as Weights
 from ..ops.mixture_weights import paired_name
 from ..ops.names import ArgumentNames
@@ -175,22 +175,34 @@ class Experts4bit(Coded):
         codes, scale = gemmgen.quantise_rows(x, None)
         return codes, scale.unsqueeze(-1)
 
-    def multiply(self, rows: Any, scale: Any, ends: Any, *expected: Any) -> Any:
-        """`contiguous` of rows and scales as `leaving` gives them."""
+    def multiply(
+        self,
+        rows: Any,
+        scale: Any,
+        ends: Any,
+        expected_rows: int | None = None,
+        expected_groups: int | None = None,
+        *,
+        alignment: int = GAPS,
+    ) -> Any:
+        """`contiguous` of rows and scales as `leaving` gives them. alignment: of the rows where an expert's begin: 128, 64, 8, 4 or 1."""
         with torch_.no_grad():
+            expected = expected_rows, expected_groups
             if self.fused:
-                return multiplied(CALLS, self._weights(), [rows, scale], ends, *expected)
+                w = self._weights()
+                return multiplied(CALLS, w, [rows, scale], ends, *expected, alignment=alignment)
             names = ("expected_rows", "expected_groups")
-            said = {"group_ends": ends, "alignment": ALIGNMENT}
-            said |= dict(zip(names, expected, strict=False))
+            said = {"group_ends": ends, "alignment": alignment}
+            said |= dict(zip(names, expected, strict=True))
             return self._multiplied(partial(self.product, "grouped_gemm", **said), rows)
 
     def _apart(self, x: Any, chosen: Any) -> tuple[Any, Any]:
         """(y, slots), by operators; of halves the activation is torch's."""
-        slots, copies, ends = gemmgen.route(chosen, self.experts, alignment=ALIGNMENT)
+        slots, copies, ends = gemmgen.route(chosen, self.experts, alignment=1)
         rows, _ = gemmgen.spread(x, None, slots, copies.shape[0])
         expected = expected_of(chosen.numel(), self.experts, self.experts)
-        return self.contiguous(rows, ends, *expected), slots
+        y = self.multiply(rows, None, ends, *expected, alignment=1)
+        return y, slots
 
     def contiguous(
         self,

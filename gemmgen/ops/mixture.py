@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..problem import Problem
 from . import mixture_by_row
 from .combining import combine
 from .grouped import fp8_block_grouped_gemm, grouped_gemm
 from .grouped_scaled import fp8_grouped_gemm, int8_grouped_gemm
 from .mixture_calls import Calls
-from .mixture_checks import ALIGNMENT, check, check_places
+from .mixture_checks import check, check_places
 from .mixture_weights import Experts
 from .quantise import quantise_rows
 from .routing import route
@@ -22,6 +23,7 @@ from .w4a16 import w4a16_grouped_gemm
 # Rows of an expert in the mean, up to which the first GEMM takes tokens by index. Measured, it took 0.95 to 1.00 of the time with
 # copies up to here, and 0.89 to 1.20 of it of more rows (docs/adr/0063-rows-by-index.md).
 MOST_TAKEN = 64
+GAPS = Problem.alignment  # of the rows where an expert's begin, where a caller sorts them
 
 
 def moe(
@@ -90,7 +92,7 @@ def results(
 ) -> tuple[Any, Any]:
     """(y, slots) as `combine` reads them."""
     slots, copies, ends = calls.route(
-        chosen, experts, alignment=ALIGNMENT, first=first, local=w.w1.shape[0]
+        chosen, experts, alignment=w.alignment, first=first, local=w.w1.shape[0]
     )
     codes, scale = _quantised_tokens(calls, w, x)
     expected = expected_of(chosen.numel(), experts, w.w1.shape[0])
@@ -101,7 +103,7 @@ def results(
     else:
         a = [*calls.spread(codes, scale, slots, copies.shape[0])]
     del codes, scale  # of which nothing is read any more, but by way of a
-    return multiplied(calls, w, a, ends, *expected, taken), slots
+    return multiplied(calls, w, a, ends, *expected, taken, w.alignment), slots
 
 
 def _quantised_tokens(calls: Calls, w: Experts, x: Any) -> tuple[Any, Any]:
@@ -125,13 +127,15 @@ def multiplied(
     expected_rows: int | None,
     expected_groups: int | None = None,
     taken: dict[str, Any] | None = None,
+    alignment: int = GAPS,
 ) -> Any:
-    """[M, H] of rows sorted by expert, bfloat16, or float16 as they are, of which those of an expert end at `ends`; others are not written.
+    """[M, H] of rows sorted by expert, bfloat16, or float16 as they are, of which those of an expert begin at a multiple of `alignment` and end
+    at `ends`; others are not written.
 
     a: the rows, and their scales, contiguous along them, if they have any. Emptied, so that what nobody else holds is free before the second GEMM.
     expected_rows, expected_groups: of experts, for the choice of configs. taken: which of the rows they are, if those are not sorted.
     """
-    said: dict[str, Any] = {"group_ends": ends, "alignment": ALIGNMENT}
+    said: dict[str, Any] = {"group_ends": ends, "alignment": alignment}
     said |= {"expected_rows": expected_rows, "expected_groups": expected_groups}
     if w.by_row:
         return mixture_by_row.multiplied(calls, w, a, said)

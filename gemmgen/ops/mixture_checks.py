@@ -16,7 +16,6 @@ from .calls import SCALE_BLOCK
 from .mixture_weights import Experts
 from .tensors import check_matrix, check_number, check_shape, check_together
 
-ALIGNMENT = 128  # of the rows where an expert's begin
 COPIED = 16  # bytes: what the copy engine wants addresses and strides to be multiples of
 ORDERS = ("alternating", "halves")  # of w1's rows
 
@@ -42,7 +41,7 @@ def check(
     if experts is None:
         experts = first + held
     check_number("experts", experts, first + held, INT_LIMIT - 1)
-    routing.check(chosen, experts, ALIGNMENT, first, held)
+    routing.check(chosen, experts, w.alignment, first, held)
     check_shape("chosen", chosen, (x.shape[0], chosen.shape[1]))
     check_shape("weights", weights, tuple(chosen.shape))
     dtype_of("weights", weights, FLOATS)

@@ -13,6 +13,7 @@ from ..ir.dtypes import E4M3
 from ..ir.packed import ROWS, Form, named_for
 from .calls import SCALE_BLOCK
 
+SCALED_ROWS = 4  # whose scales, side by side, have the 16 bytes at whose multiples boxes begin
 TENSORS = ("w1", "w2", "scale_", "bias_")  # how names of fields begin that have one
 
 
@@ -62,6 +63,11 @@ class Experts:
     def by_block(self) -> bool:
         """Whether blocks of weights have a scale each."""
         return self.scaled and self.packed is None and not self.by_row
+
+    @property
+    def alignment(self) -> int:
+        """Of the rows where an expert's begin: few lie between two experts, or none."""
+        return SCALED_ROWS if self.by_block else 1
 
     @property
     def inner(self) -> int:

@@ -56,6 +56,7 @@ class Layer:
     output: int
     launches: tuple[Launched, ...]
     held: tuple[Held, ...]
+    least: int  # bytes that must be held at once: of rows without gaps, each tensor free once it was read
 
     @property
     def seconds(self) -> float:
@@ -65,12 +66,6 @@ class Layer:
     def peak(self) -> int:
         """Bytes that are held at once at most, besides arguments and result."""
         return max(self.during(i) for i in range(len(self.launches)))
-
-    @property
-    def least(self) -> int:
-        """What it would be if everything were free once it was read."""
-        numbers = range(len(self.launches))
-        return max(sum(x.bytes for x in self.held if x.first <= i <= x.read) for i in numbers)
 
     def during(self, launch: int) -> int:
         """Bytes that are held while that one runs."""

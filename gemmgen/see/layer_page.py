@@ -41,7 +41,7 @@ def _headline(x: Layer) -> Headline:
         says=f"{tokens}: {microseconds(x.seconds)} us modelled in {len(x.launches)} launches, {x.seconds / gemms:.3f} of the two GEMMs.",
         more=(
             f"Memory above weights and result: {scaled(x.peak, 'B')} at most, with room for any choice: {count(x.rows)} rows. "
-            f"That is {x.peak / max(1, x.least):.3f} of the least. Nothing was timed: each launch is priced by itself, with a cold L2.",
+            f"That is {x.peak / max(1, x.least):.3f} of the least, of rows without gaps. Nothing was timed: each launch is priced by itself, with a cold L2.",
         ),
     )
 
@@ -153,7 +153,7 @@ def _held(x: Layer) -> Table:
     )
     most = max(range(len(does)), key=x.during)
     note = (
-        f"Most at once: {count(x.peak)} bytes, during {does[most]}; {count(x.least)} if each were free once it was read. Besides: "
+        f"Most at once: {count(x.peak)} bytes, during {does[most]}; {count(x.least)} of rows without gaps, if each were free once it was read. Besides: "
         f"{scaled(x.weights, 'B')} of weights, {scaled(x.output, 'B')} of the result."
     )
     return Table(

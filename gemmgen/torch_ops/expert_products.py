@@ -8,9 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..ops.mixture_checks import ALIGNMENT
 from .linear import gemmgen, torch_
 
+ALIGNMENT = (
+    128  # of the rows where an expert's begin: a gradient of weights sums whole K blocks of them
+)
 Operand = tuple[Any, ...]
 
 

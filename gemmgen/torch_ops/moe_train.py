@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..ops.mixture import expected_of
-from ..ops.mixture_checks import ALIGNMENT
 from .expert_products import (
+    ALIGNMENT,
     Operand,
     Rows,
     blank,

@@ -53,7 +53,8 @@ def test_rows_are_free_before_the_second_gemm(kind, order, held):
     tokens, experts, hidden, inner, top = 40, 4, 384, 256, 3
     w = weights_of(experts, hidden, inner, kind=kind, order=order)
     mixture.moe(drawn(tokens, hidden, kind=kind), **w, **choices(tokens, top, experts), order=order)
-    rows = ops.routing.rows_of(tokens * top, experts, 128)
+    blocks = w.get("scale_w1") is not None and w["scale_w1"].dim() == 3
+    rows = ops.routing.rows_of(tokens * top, experts, 4 if blocks else 1)
     first, last = (
         [s for s, dtype in x if dtype != torch.int32 and s[-1] in (hidden, inner)]
         for x in (held[0], held[-1])
@@ -87,7 +88,7 @@ def test_bytes_of_tensors_that_are_not_there(kind, order):
     meta = {n: x.to("meta") if isinstance(x, torch.Tensor) else x for n, x in of.items()}
     assert torch_ops.moe_bytes(**meta) == found > 2 * 384 * 120
     assert torch_ops.moe_bytes(**given(4000)) > 10 * found
-    assert torch_ops.moe_bytes(**given(40, 1), experts=4) < found
+    assert torch_ops.moe_bytes(**given(40, 1), experts=4) <= found
     biased = of | biases_of(4, 384, 256)
     assert torch_ops.moe_bytes(**biased) >= found
     for named, wrong in (

@@ -192,7 +192,7 @@ WRONG = (  # the argument named, the grouping, what is changed, what the message
     ("group_ends last stride", "ends", lambda t: {"group_ends": Placed(3, dtype="int32", stride=(2,))}, "1"),
     ("row_groups, group_ends", "rows", lambda t: {"row_groups": None}, "exactly one"),
     ("row_groups, group_ends", "rows", lambda t: {"group_ends": Placed(3, dtype="int32")}, "exactly one"),
-    ("alignment", "ends", lambda t: {"alignment": 32}, "128, 64"),
+    ("alignment", "ends", lambda t: {"alignment": 32}, "128, 64, 8, 4, 1"),
     ("expected_rows", "masked", lambda t: {"expected_rows": 0}, "positive"),
     ("expected_groups", "masked", lambda t: {"expected_groups": 0}, "positive"),
     ("expected_groups", "ends", lambda t: {"expected_groups": 1.0}, "positive"),

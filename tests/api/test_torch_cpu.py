@@ -148,7 +148,7 @@ ENDS = [op for op in GEMMS if op.grouping == "ends"]
 
 
 @pytest.mark.parametrize("op", ENDS, ids=by_name)
-@pytest.mark.parametrize("alignment", (64, 128))
+@pytest.mark.parametrize("alignment", (1, 4, 64, 128))
 @pytest.mark.parametrize(
     "ends", ([5, 130, 300], [0, 0, 200], [128, 256, 384], [384, 384, 384], [64, 64, 0])
 )

@@ -23,7 +23,7 @@ from gemmgen.ir.expr import (
 )
 from gemmgen.ir.groupings import GROUPINGS
 from gemmgen.ir.packed import FORMS
-from gemmgen.problem import ALIGNMENTS, LAYOUTS, OUTPUTS, Problem, Shape, depth_step
+from gemmgen.problem import LAYOUTS, OUTPUTS, Problem, Shape, depth_step
 from gemmgen.recipes import recipe
 
 # N and K of layers of language models; M is drawn.
@@ -89,7 +89,7 @@ def problem(rng: Random) -> Problem:
                 d=rng.choice(OUTPUTS),
                 layout=rng.choice(LAYOUTS) if a.transposes and rng.random() < 0.5 else "nt",
                 grouping=rng.choice((*GROUPINGS,)) if rng.random() < 0.7 else "none",
-                alignment=rng.choice(ALIGNMENTS),
+                alignment=rng.choice(GROUPINGS["ends"].alignments),
                 epilogue=epilogue(rng),
                 accumulate=rng.random() < 0.2,
                 weights=rng.choice((*FORMS[b],)) if recipe(family).coded else "",

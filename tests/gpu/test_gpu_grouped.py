@@ -14,6 +14,7 @@ from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import ArgumentError
 from gemmgen.heuristics import choose
 from gemmgen.ir.dtypes import BF16, E4M3
+from gemmgen.problem_checks import row_step
 from gemmgen.target import H200
 
 pytestmark = pytest.mark.gpu
@@ -66,6 +67,16 @@ def test_tiles(grouping, alignment, block_m, multicast):
     config = Config(block_m=block_m, consumers=min(2, block_m // 64), stages=2, multicast=multicast)
     for i, (shape, sizes) in enumerate(SHAPES[:10]):
         judged(p, config, shape, layout(p, shape, sizes), seed=i)
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_few_rows_between_groups(name):
+    """Groups end, and others begin, anywhere in a tile."""
+    step = row_step(problem(name, "ends"))
+    for i, (shape, sizes) in enumerate(SHAPES[:24]):
+        p = problem(name, "ends", (step, 8)[i % 2])
+        config = choose(p, (max(1, sum(sizes) // len(sizes)), *shape[1:]), H200, len(sizes))
+        judged(p, config, shape, layout(p, shape, sizes), pad=i % 2, seed=i)
 
 
 def test_many_groups():

@@ -12,9 +12,9 @@ from gemmgen import ops
 from gemmgen.config import FIELDS, Config
 from gemmgen.errors import ArgumentError
 from gemmgen.ir.counts import INT_LIMIT, MOST_SIDE, MOST_TILES, REACH, most_tiles
-from gemmgen.ir.groupings import Layout
+from gemmgen.ir.groupings import GROUPINGS, Layout
 from gemmgen.pipeline import lower
-from gemmgen.problem import ALIGNMENTS, check_shape
+from gemmgen.problem import check_shape
 from gemmgen.runtime.launch import check_launch, workspace_bytes
 
 CTAS = 132 * 8
@@ -24,7 +24,7 @@ def test_nothing_reaches_further_past_a_side():
     """A cluster's tiles, K of a stage, and where a group begins."""
     check = {name: FIELDS[name].holds for name in ("block_m", "block_n", "block_k_bytes")}
     reach = max(n * 2 for holds in check.values() for n in range(1, 4096) if holds(n))
-    assert max(reach, *ALIGNMENTS) <= REACH
+    assert max(reach, *GROUPINGS["ends"].alignments) <= REACH
     assert MOST_SIDE + REACH - 1 < INT_LIMIT and MOST_TILES + CTAS < INT_LIMIT
 
 

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from dataclasses import replace
 from functools import partial
-from itertools import chain
+from itertools import chain, product
 from random import Random
 
 import numpy as np
@@ -21,7 +21,7 @@ from gemmgen.config import Config
 from gemmgen.errors import ArgumentError, GemmgenError
 from gemmgen.families import build
 from gemmgen.heuristics import choose
-from gemmgen.ir.groupings import GROUPINGS, Layout, check_layout, segments
+from gemmgen.ir.groupings import ALIGNMENTS, DENSE, GROUPINGS, Layout, check_layout, segments
 from gemmgen.pipeline import lower
 from gemmgen.problem import Problem
 from gemmgen.schedulers import order
@@ -145,9 +145,10 @@ ARGUMENTS = {
 }
 
 
-@pytest.mark.parametrize("alignment", (64, 128))
 @pytest.mark.parametrize("multicast", MULTICASTS)
-@pytest.mark.parametrize("grouping", GROUPED)
+@pytest.mark.parametrize(
+    ("grouping", "alignment"), [*product(GROUPED, ALIGNMENTS), *product(("ends",), DENSE[:2])]
+)
 def test_the_device_walks_as_python_does(grouping, multicast, alignment, tmp_path):
     if not shutil.which("g++"):
         pytest.skip("no g++")

@@ -45,7 +45,8 @@ def test_gemms_are_those_that_are_launched(tokens, monkeypatch):
             taken = {"rows": Placed(x.rows, dtype="int32"), "top": 2}
         assert bool(taken) == (expected[0] <= 64)
         a, ends = [rows, Placed(8, x.rows).mT], Placed(8, dtype="int32")
-        multiplied(CALLS, placed(SMALL), a, ends, *expected, taken)
+        w = placed(SMALL)
+        multiplied(CALLS, w, a, ends, *expected, taken, w.alignment)
     for told, made in zip((first, second), launches, strict=True):
         p, (m, n, k) = made.problem, made.shape
         assert told.kernel == building.compile_to_source(p, made.config).name
@@ -97,10 +98,11 @@ def test_memory():
     for model, s in MODELS.items():
         for tokens in (1, 64, 4096):
             x = layer(model, s, tokens, H200)
-            assert x.least <= x.peak <= 1.01 * x.least
+            gaps = (x.rows - tokens * s.top) / (tokens * s.top)
+            assert x.least <= x.peak <= (1.01 + gaps) * x.least and (gaps < 0.1 or tokens < 4096)
             assert x.peak == max(x.during(i) for i in range(6))
             n = tokens * s.top
-            assert x.rows == (n + min(n, s.experts) * 127) // 128 * 128
+            assert x.rows == (n + min(n, s.experts) * 3) // 4 * 4
             assert x.held[-1].bytes == x.rows * s.hidden * 2 and x.output == tokens * s.hidden * 2
 
 

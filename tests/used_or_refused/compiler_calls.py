@@ -46,7 +46,7 @@ PROBLEM = {
     "layout": mostly(st.sampled_from(LAYOUTS)),
     "epilogue": EPILOGUE,
     "grouping": mostly(st.sampled_from([*GROUPINGS])),
-    "alignment": mostly(st.sampled_from([64, 128])),
+    "alignment": mostly(st.sampled_from([1, 4, 64, 128])),
     "accumulate": mostly(st.booleans()),
     "weights": mostly(st.sampled_from(["", *FORMS[DTYPES["bf16"]]])),
     "weights_ready": mostly(st.booleans()),

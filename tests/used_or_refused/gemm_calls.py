@@ -50,7 +50,7 @@ KEYWORDS: dict[str, st.SearchStrategy[Any]] = {
     "accumulate": mostly(st.booleans()),
     "weights_ready": mostly(st.booleans()),
     "accurate": mostly(st.booleans()),
-    "alignment": mostly(st.sampled_from([64, 128])),
+    "alignment": mostly(st.sampled_from([1, 4, 64, 128])),
     "expected_rows": mostly(st.sampled_from([1, 7, 256])),
     "expected_groups": mostly(st.sampled_from([1, 2])),
     "config": mostly(

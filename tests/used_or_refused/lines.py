@@ -132,7 +132,7 @@ VALUES: dict[str, st.SearchStrategy[str]] = {
     "--set": assignment(),
     "--split-k": of(1, 2, 4, 8),
     **{f"-{x}": SIDE for x in "mnk"},
-    "--alignment": of(128, 64),
+    "--alignment": of(128, 64, 4, 1),
     "--rows": LIST,
     "--depths": LIST,
     "--level": of(*LEVELS, "trace", "resources"),

@@ -14,7 +14,7 @@ from ...ir.counts import MOST_SIDE
 from ...ir.groupings import GROUPINGS
 from ...ir.packed import FORMS
 from ...levers.lever import Values, choice, integer
-from ...problem import ALIGNMENTS, LAYOUTS, OUTPUTS
+from ...problem import LAYOUTS, OUTPUTS
 from ...recipes import recipe
 from ..fields import spelled, value
 from ..options import DEFAULT_SHAPE
@@ -40,7 +40,7 @@ class Name:
 def names() -> dict[str, Name]:
     """In the order in which they are asked for. Made anew each time: a program may add a family."""
     pairs = dict.fromkeys(f"{a},{b}" for name in FAMILIES for a, b in recipe(name).operands)
-    operands, rows = choice(UNSAID, *pairs), choice(UNSAID, *ALIGNMENTS)
+    operands, rows = choice(UNSAID, *pairs), choice(UNSAID, *GROUPINGS["ends"].alignments)
     weights = choice(UNSAID, *dict.fromkeys(x for to in FORMS for x in FORMS[to]))
     of_each = "M, and K where groups split it, are of each in the mean"
     return {

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from ... import ops
 from ...errors import ArgumentError
+from ...ir.groupings import ALIGNMENTS
 from ...ops.names import ArgumentNames
-from ...problem import ALIGNMENTS
 from ...runtime import driver, sms
 from ...runtime.torch_tensors import torch
 from .renamed import renamed
