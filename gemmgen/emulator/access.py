@@ -203,7 +203,7 @@ def _reach(g: Group, cta: Cta, agent: int, time: int, lanes: int) -> None:
     cta.touched(agent, time, who(g), lanes)
 
 
-def _touch(g: Group, cta: Cta, at: Any, size: int) -> Any:
+def touch(g: Group, cta: Cta, at: Any, size: int) -> Any:
     """Byte indices [n, size], checked."""
     cta.shared.check(int(at.min()), int(at.max()) + size, who(g))
     return at[:, None] + np.arange(size)
@@ -223,7 +223,7 @@ def _load_shared(g: Group, addresses: Any, size: int, lanes: Any) -> Any:
     for agent, mine in _views(g, lanes):
         for cta, part in _by_cta(g, addresses[mine]):
             at = addresses[mine][part] & OFFSET_MASK
-            index = _touch(g, cta, at, size)
+            index = touch(g, cta, at, size)
             mask = lane_mask(lanes[mine])
             time, seen = tracker.touch(agent, mask), tracker.seen(agent, mask)
             _reach(g, cta, agent, time, mask)
@@ -241,7 +241,7 @@ def _store_shared(g: Group, addresses: Any, data: Any, lanes: Any) -> None:
     for agent, mine in _views(g, lanes):
         for cta, part in _by_cta(g, addresses[mine]):
             at = addresses[mine][part] & OFFSET_MASK
-            index = _touch(g, cta, at, size)
+            index = touch(g, cta, at, size)
             mask = lane_mask(lanes[mine])
             time, seen = tracker.touch(agent, mask), tracker.seen(agent, mask)
             _reach(g, cta, agent, time, mask)

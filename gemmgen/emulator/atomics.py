@@ -7,15 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from .access import load, writer
+from .access import check_alignment, load, touch, words_of, writer
 from .errors import UnsupportedInstruction
 from .flags import acquire, acquires, publish, releases
 from .group import Group
-from .lanes import SHARED, active_lanes, address_slot, agent_of, bit, space_at, space_of
+from .lanes import SHARED, active_lanes, address_slot, agent_of, bit, space_at, space_of, who
 from .parse import size_of
 from .program import NUMPY, Handler, Op, Scope
+from .spaces import OFFSET_MASK, RANK_SHIFT
 from .syntax import Instruction, Sink
 
+ORDERING = ("acquire", "release", "acq_rel")
 FUNCTIONS: Mapping[str, Callable[[Any, Any], Any]] = {
     "add": lambda x, y: x + y,
     "min": min,
@@ -30,16 +32,32 @@ FUNCTIONS: Mapping[str, Callable[[Any, Any], Any]] = {
 
 
 def _atomic(i: Instruction, s: Scope) -> Op:
-    """Global memory only. What one releases (.release, .acq_rel) whoever acquires it there is told."""
+    """Of global memory, and of the CTA's own shared memory, relaxed. What one releases (.release, .acq_rel) whoever acquires it there is told."""
     kind, returns = i.parts[-1], i.parts[0] == "atom"
     name = next((p for p in i.parts[1:-1] if p in (*FUNCTIONS, "cas")), None)
     space = space_of(i)
-    if name is None or space in SHARED or kind not in NUMPY or {"v2", "v4"} & set(i.parts):
-        raise UnsupportedInstruction(str(i))
     acquiring, releasing = acquires(i), releases(i)
+    ordering = space in SHARED and {"shared::cluster", *ORDERING} & set(i.parts)
+    if name is None or ordering or kind not in NUMPY or {"v2", "v4"} & set(i.parts):
+        raise UnsupportedInstruction(str(i))
     operands = i.operands if returns else (Sink(), *i.operands)
     d = s.dst(operands[0], kind) if not isinstance(operands[0], Sink) else None
     address, sources = address_slot(operands[1], s), [s.src(o, kind) for o in operands[2:]]
+
+    def shared(g: Group) -> None:
+        addresses, lanes = address(g), active_lanes(g)
+        check_alignment(g, addresses[lanes], size_of(kind), lanes)
+        g.cta.launch.moved()
+        for lane in lanes:
+            values = [g.R[x][lane] for x in sources]
+
+            def becomes(old: Any, values: Any = values) -> Any:
+                new = _result(name, old.view(NUMPY[kind])[0, 0], values)
+                return np.array([[new]], NUMPY[kind]).view(np.uint8)
+
+            old = _update_shared(g, int(addresses[lane]), size_of(kind), int(lane), becomes)
+            if d is not None:
+                g.R[d][lane] = old.view(NUMPY[kind])[0, 0]
 
     def op(g: Group) -> None:
         addresses = address(g)
@@ -65,7 +83,23 @@ def _atomic(i: Instruction, s: Scope) -> Op:
             if d is not None:
                 g.R[d][lane] = old
 
-    return op
+    return shared if space in SHARED else op
+
+
+def _update_shared(
+    g: Group, address: int, size: int, lane: int, becomes: Callable[[Any], Any]
+) -> Any:
+    """uint8 [1, size] of the CTA's own memory, which the lane reads and writes at once; `becomes` says what, of that."""
+    if address >> RANK_SHIFT != g.cta.rank:
+        raise UnsupportedInstruction(f"{who(g, lane)}: updates another CTA's memory")
+    tracker, agent, mask = g.cta.cluster.tracker, agent_of(g, lane), bit(lane)
+    time, seen = tracker.touch(agent, mask), tracker.seen(agent, mask)
+    at = np.array([address & OFFSET_MASK])
+    index = touch(g, g.cta, at, size)
+    old = g.cta.shared.update(index, words_of(at, size), agent, time, seen, who(g, lane)).copy()
+    tracker.wrote(agent, mask, remote=False)
+    g.cta.shared.put(index, becomes(old))
+    return old
 
 
 def _result(name: str, old: Any, values: list[Any]) -> Any:

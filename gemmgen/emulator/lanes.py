@@ -25,6 +25,7 @@ from .tracker import ALL
 if TYPE_CHECKING:
     from .machine import Cta
 
+ADDRESSES_32 = (1 << 32) - 1
 SHARED = ("shared", "shared::cta", "shared::cluster")
 
 
@@ -35,7 +36,7 @@ def space_of(i: Instruction) -> str:
 
 
 def address_slot(operand: Any, s: Scope) -> Callable[[Group], Any]:
-    """A function from the group to the address of each lane, int64."""
+    """A function from the group to the address of each lane, int64. A register of 32 bits and an offset are added in 32."""
     if not isinstance(operand, Address):
         raise UnsupportedInstruction(f"{operand} is no address")
     base, offset = operand.base, operand.offset
@@ -43,12 +44,13 @@ def address_slot(operand: Any, s: Scope) -> Callable[[Group], Any]:
         kind = "u64" if s.function.registers[base.name][1:] == "64" else "u32"
     else:
         kind = "u64"
+    mask = np.int64(ADDRESSES_32 if kind == "u32" else -1)
     slot = s.src(base, kind)
     signed_zero = np.int64(offset)
 
     def addresses(g: Group) -> Any:
         values = g.R[slot].astype(np.int64)
-        return values + signed_zero if offset else values
+        return values + signed_zero & mask if offset else values
 
     return addresses
 

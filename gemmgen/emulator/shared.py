@@ -52,6 +52,13 @@ class SharedMemory:
             )
         return self.data[at]
 
+    def update(self, at: Any, words: Any, agent: int, time: int, seen: Clock, who: str) -> Any:
+        """`data[at]`, which is read and written at once; what it becomes is `put`."""
+        self._no_barriers(words, who)
+        self.shadow.update(words, agent, time, seen, who)
+        self.check_known(self.known[at], who)
+        return self.data[at]
+
     def claim(self, words: Any, agent: int, time: int, seen: Clock, who: str, proxy: bool) -> None:
         """Announce a write: now for a plain store, at issue for an asynchronous one."""
         self._no_barriers(words, who)

@@ -9,6 +9,7 @@ import pytest
 from test_emulator import run
 
 from gemmgen import emulator
+from gemmgen.emulator.spaces import SHARED_BASE
 
 SCHEDULES = {
     "round robin": emulator.RoundRobin,
@@ -353,6 +354,53 @@ def test_two_ctas_writing_one_byte_are_a_race():
 def test_atomics():
     out = run("atom.global.add.u32 %r1, [%d30+4], 1;", grid=2)
     assert out[0, 1] == (0xFFFFFFFF + 64) & 0xFFFFFFFF
+
+
+SHARED_WORD = "mov.u64 %d1, smem; cvt.u32.u64 %r1, %d1; "
+FIRST_ZEROES = "setp.eq.u32 %p1, %r60, 0; @%p1 st.shared.u32 [%r1], 0; "
+ADDS = "atom.shared.add.u32 %r2, [%r1], %r60; "
+GIVES = "ld.shared.u32 %r3, [%r1]; st.global.u32 [%d31], %r3;"
+BARRIER = "bar.sync 0; "
+
+
+def test_atomics_of_shared_memory():
+    """All threads' numbers are added, in no order."""
+    out = run(SHARED_WORD + FIRST_ZEROES + BARRIER + ADDS + BARRIER + GIVES, threads=64)
+    assert (out[:, 0] == sum(range(64))).all()
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    (
+        (FIRST_ZEROES + ADDS + BARRIER + GIVES, "updated by .* not ordered after the write by"),
+        (FIRST_ZEROES + BARRIER + ADDS + GIVES, "not ordered after the (update|read) by"),
+        (FIRST_ZEROES + BARRIER + ADDS + FIRST_ZEROES, "written by .* not ordered after the update by"),
+        (FIRST_ZEROES + BARRIER + "ld.shared.u32 %r3, [%r1]; " + ADDS, "updated by .* not ordered after the read by"),
+    ),
+)  # fmt: skip
+def test_atomics_are_ordered_with_what_is_no_atomic(body, says):
+    with pytest.raises(emulator.Race, match=says):
+        run(SHARED_WORD + body, threads=64)
+
+
+def test_atomics_of_memory_that_has_no_value():
+    with pytest.raises(emulator.UninitializedRead):
+        run(SHARED_WORD + ADDS)
+
+
+@pytest.mark.parametrize("order", ("acquire", "release", "acq_rel"))
+def test_atomics_of_shared_memory_that_order(order):
+    with pytest.raises(emulator.UnsupportedInstruction):
+        run(SHARED_WORD + f"atom.{order}.cta.shared.add.u32 %r2, [%r1], 1;")
+
+
+def test_an_address_of_32_bits_and_its_offset():
+    """Are added in 32 bits."""
+    low = f"mov.u32 %r2, {2**32 - 64}; ld.shared.u32 %r3, [%r2+{SHARED_BASE + 64}]; "
+    out = run(
+        SHARED_WORD + "st.shared.u32 [%r1], 7; " + low + "st.global.u32 [%d30], %r3;", threads=1
+    )
+    assert out[0, 0] == 7
 
 
 @pytest.mark.parametrize(
