@@ -40,6 +40,8 @@ from .selecting import select
 from .single import fp8_block_gemm, fp8_gemm, fp8_wgrad_gemm, gemm, int8_block_gemm, int8_gemm
 from .spreading import spread
 from .summed import summed_gemm
+from .top_keys import top_k
+from .top_scores import fp8_mqa_top_k
 from .w4a8 import w4a8_batched_gemm, w4a8_gemm, w4a8_grouped_gemm, w4a8_masked_gemm
 from .w4a16 import w4a16_batched_gemm, w4a16_gemm, w4a16_grouped_gemm, w4a16_masked_gemm
 
@@ -65,6 +67,7 @@ __all__ = [
     "fp8_k_grouped_gemm",
     "fp8_masked_gemm",
     "fp8_mqa_logits",
+    "fp8_mqa_top_k",
     "fp8_paged_mqa_logits",
     "fp8_wgrad_gemm",
     "gemm",
@@ -95,6 +98,7 @@ __all__ = [
     "sm_limit",
     "spread",
     "summed_gemm",
+    "top_k",
     "w4a8_batched_gemm",
     "w4a8_gemm",
     "w4a8_grouped_gemm",

@@ -19,7 +19,7 @@ too, and `explain` says how they are computed.
 Of `w4a16_gemm` and its groups, `weights` is the name of what was packed (`gemmgen.quant.Packed.weights`), b its blocks. They take
 no DTensors: a block has 64 rows, and `columns` is of all of them.
 
-`combine`, which adds up what experts made of a token, has gradients, and its `add` may stand by position; `select` has gradients of logits. They, `route`, `spread` and `moe`, a layer of experts, take no DTensors.
+`combine`, which adds up what experts made of a token, has gradients, and its `add` may stand by position; `select` has gradients of logits. They, `route`, `spread`, `top_k` and `moe`, a layer of experts, take no DTensors.
 
 Tensors of the CPU are refused, until `compute_on_cpu` says otherwise.
 
@@ -54,6 +54,7 @@ from .prenorm import register_prenorm
 from .registration import register
 from .routing import register_route
 from .selecting import register_select
+from .top_keys import register_top_keys
 
 LIBRARY = register()
 register_collectives(LIBRARY)
@@ -61,6 +62,7 @@ register_route(LIBRARY)
 register_select(LIBRARY)
 register_logits(LIBRARY)
 register_paged_logits(LIBRARY)
+register_top_keys(LIBRARY)
 register_prenorm(LIBRARY)
 register_copies(LIBRARY)
 register_moe(LIBRARY)

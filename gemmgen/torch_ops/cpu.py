@@ -10,7 +10,7 @@ from ..ops.mixture import results
 from ..ops.mixture_checks import check
 from ..ops.mixture_weights import Experts
 from ..runtime.torch_tensors import torch
-from . import logits, of_experts, on_cpu, paged_logits, prenorm
+from . import logits, of_experts, on_cpu, paged_logits, prenorm, top_keys
 from .operators import OPERATORS
 from .registration import NAMESPACE, register
 
@@ -51,6 +51,7 @@ def _registered() -> Any:
             library.impl(op.qualified(overload), run, KEY)
     library.impl("moe", _moe, KEY)
     library.impl("fp8_mqa_logits", logits.on_cpu, KEY)
+    library.impl("fp8_mqa_top_k", top_keys.on_cpu, KEY)
     library.impl("fp8_paged_mqa_logits", paged_logits.on_cpu, KEY)
     library.impl("prenorm_gemm", prenorm.on_cpu, KEY)
     return library

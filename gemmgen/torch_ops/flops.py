@@ -18,7 +18,7 @@ from ..ir.packed import ROWS
 from ..ops import SCALE_BLOCK
 from ..problem import Problem
 from ..runtime.torch_tensors import torch
-from . import logits, paged_logits, prenorm
+from . import logits, paged_logits, prenorm, top_keys
 from .all_reduces import COLLECTIVES
 from .operators import OPERATORS, Operator
 
@@ -38,6 +38,7 @@ def register_flops(namespace: str) -> None:
         formula(getattr(operators, collective.name))(count(collective))
     formula(operators.moe)(of_moe)
     formula(operators.fp8_mqa_logits)(logits.operations)
+    formula(operators.fp8_mqa_top_k)(top_keys.operations)
     formula(operators.fp8_paged_mqa_logits)(paged_logits.operations)
     formula(operators.prenorm_gemm)(prenorm.operations)
 

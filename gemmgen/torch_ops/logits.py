@@ -26,7 +26,7 @@ Shape = tuple[int, ...]
 @cache
 def register_logits(library: Any) -> None:
     """In `library`."""
-    of_experts.register(library, SCHEMA, _implementation, _fake, "q")
+    of_experts.register(library, SCHEMA, _implementation, fake, "q")
 
 
 def _implementation(
@@ -40,7 +40,7 @@ def on_cpu(
     *tensors: Any, out_dtype: str = "f32", columns: int | None = None, config: str = ""
 ) -> Any:
     """The scores of tensors of the CPU, by torch: sums over D and over heads in float64, rounded once. Of rows that begin with their windows what is not written is 0."""
-    made = _fake(*tensors, out_dtype=out_dtype, columns=columns, config=config)
+    made = fake(*tensors, out_dtype=out_dtype, columns=columns, config=config)
     q, kv, scale, weights, first, end = tensors
     keys, wide = kv.double().T, weights.double()
     total = sum((q[:, h].double() @ keys).relu() * wide[:, h, None] for h in range(q.shape[1]))
@@ -62,7 +62,7 @@ def operations(q: Shape, kv: Shape, *rest: Any, **kwargs: Any) -> int:
     return int(2 * prod(q) * kv[0])
 
 
-def _fake(
+def fake(
     *tensors: Any, out_dtype: str = "f32", columns: int | None = None, config: str = ""
 ) -> Any:
     """Of symbolic sizes too."""

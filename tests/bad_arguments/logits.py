@@ -96,7 +96,57 @@ NEWER = (
     wrong("scales of q", "scales of q", UnsupportedProblem, q=(_scores()["q"], Placed(QUERIES, HEADS))),
     wrong("logits of 16 bits that there are not", "logits_dtype", logits_dtype="float16"),
 )  # fmt: skip
-OURS = (Function(name="ops.fp8_mqa_logits", call=ops.fp8_mqa_logits, right=_scores, wrong=WRONG),)
+
+
+def _of_scores() -> Given:
+    given = _scores()
+    del given["out"]
+    return given | {"count": 16}
+
+
+COUNT = tuple(
+    wrong(f"{x!r} of each", "count", count=x) for x in (0, -1, 4097, 1.0, "1", None, True)
+)
+OF_SCORES = (
+    *COUNT,
+    *tensor("q", "none dtype device rank last address"),
+    *tensor("kv", "none dtype device rank side last pitch address negative"),
+    *tensor("kv_scale", VECTOR),
+    *tensor("weights", VECTOR + " rows"),
+    *(w for name in BOUNDS for w in tensor(name, VECTOR)),
+    *(wrong(f"{n} heads", "q heads", q=heads(n)) for n in (0, 1, 24, 256)),
+    wrong("no columns", "columns", columns=0),
+    wrong("half a column", "columns", columns=1.5),
+    wrong("no config of gemmgen's", "config", config={"block_n": 64}),
+    wrong("a config without swap_ab", "row-sums", IllegalConfig, config=Config(block_n=64, stages=2)),
+    wrong("gaps between bounds", "window_end strides", window_end=Placed(QUERIES, dtype="int32", stride=(2,))),
+)  # fmt: skip
+
+
+def _rows() -> Given:
+    bounds = {name: Placed(QUERIES, dtype="int32") for name in ("first", "end")}
+    return {"x": Placed(QUERIES, KEYS), "count": 16, **bounds}
+
+
+ROWS = (
+    *COUNT,
+    *(wrong(f"{x} of no tensor", x, **{x: [[1.0]]}) for x in ("x", "first", "end")),
+    wrong("integers", "x dtype", x=Placed(QUERIES, KEYS, dtype="int32")),
+    wrong("one row", "x shape", x=Placed(KEYS)),
+    *(wrong("bounds of 64 bits", f"{x} dtype", **{x: Placed(QUERIES, dtype="int64")}) for x in ("first", "end")),
+    *(wrong("bounds of fewer rows", f"{x} shape", **{x: Placed(QUERIES - 1, dtype="int32")}) for x in ("first", "end")),
+)  # fmt: skip
+OURS = (
+    Function(name="ops.fp8_mqa_logits", call=ops.fp8_mqa_logits, right=_scores, wrong=WRONG),
+    Function(
+        name="ops.fp8_mqa_top_k",
+        call=ops.fp8_mqa_top_k,
+        right=_of_scores,
+        runs=False,
+        wrong=OF_SCORES,
+    ),
+    Function(name="ops.top_k", call=ops.top_k, right=_rows, runs=False, wrong=ROWS),
+)
 DEEP_GEMM = (
     Function(name="deep_gemm.fp8_mqa_logits", call=deep_gemm.fp8_mqa_logits, right=_theirs, wrong=THEIRS),
     Function(name="deep_gemm.fp8_fp4_mqa_logits", call=deep_gemm.fp8_fp4_mqa_logits, right=_newer, wrong=NEWER),

@@ -45,6 +45,7 @@ COMPILER = {
     "routing": {"ir", "errors", "emit"},  # nor of those that give copies rows by expert
     "combining": {"ir", "errors", "emit"},  # nor of those that add up experts' results
     "selecting": {"ir", "errors", "emit"},  # nor of those that choose experts
+    "largest": {"ir", "errors", "emit"},  # nor of those that find rows' largest numbers
     "spreading": {"ir", "errors", "emit"},  # nor of those that copy tokens to experts' rows
     "pairing": {"ir", "errors", "emit"},  # nor of those that split FP32 into pairs
     "unpacking": {"ir", "errors", "emit"},  # nor of those that write out weights of 4 bits

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from gemmgen import casts, combining, pairing, routing, selecting, spreading
+from gemmgen import casts, combining, largest, pairing, routing, selecting, spreading
 from gemmgen.emulator import GlobalMemory, launch, load
 from gemmgen.ir.exchange import PARTIALS
 from gemmgen.ops import (
@@ -28,12 +28,14 @@ from gemmgen.ops import (
     outputs,
     paged_logits,
     quantise,
+    top_scores,
 )
 from gemmgen.ops import combining as ops_combining
 from gemmgen.ops import pairing as ops_pairing
 from gemmgen.ops import routing as ops_routing
 from gemmgen.ops import selecting as ops_selecting
 from gemmgen.ops import spreading as ops_spreading
+from gemmgen.ops import top_keys as ops_top_keys
 from gemmgen.pipeline import compile_to_source
 from gemmgen.runtime import torch_tensors
 from gemmgen.runtime.bind import Bound
@@ -50,6 +52,7 @@ PLAIN = {
     ops_routing: routing,
     ops_selecting: selecting,
     ops_spreading: spreading,
+    ops_top_keys: largest,
     casting: casts,
 }
 
@@ -203,7 +206,8 @@ def emulated(patch, memory):
         patch.setattr(module, "current_stream", lambda device: 0)
     for module in (quantise, *(x for x in PLAIN if x is not casting)):
         patch.setattr(module, "generated", lambda x: True)
-    for module in (calls, coded, compute, depths, epilogue, indexed, logits, outputs, paged_logits):
+    asking = (calls, coded, compute, depths, epilogue, indexed, logits, outputs, paged_logits)
+    for module in (*asking, top_scores):
         patch.setattr(module, "check_tensor", checked)
     patch.setattr(calls, "WORKSPACES", SimpleNamespace(of=calls.zeroed))
     patch.setattr(calls, "reader_of", lambda device: lambda index: 0)

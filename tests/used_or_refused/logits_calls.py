@@ -9,7 +9,7 @@ from fake_torch import Placed
 from hypothesis import strategies as st
 
 from gemmgen import ops
-from gemmgen.ops import logits, paged_logits
+from gemmgen.ops import logits, paged_logits, top_keys
 
 from .values import CONFIG, Function, function, mostly
 
@@ -19,6 +19,7 @@ PASSED: list[Any] = []
 
 def without_gpu(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(logits, "run", lambda *of, **how: PASSED.append((*of, how)) or of)
+    patch.setattr(top_keys, "found", lambda *of: PASSED.append(of) or of)
     patch.setattr(paged_logits, "run", lambda *of, **how: PASSED.append((*of, how)) or of)
 
 
@@ -70,6 +71,13 @@ def _views(given: dict[str, Any]) -> list[str]:
     return ["cache"] * (not there)
 
 
+def _places(given: dict[str, Any]) -> list[str]:
+    PASSED.clear()
+    ops.top_k(**given)
+    told = dict(zip(("x", "count", "first", "end"), PASSED[-1], strict=True))
+    return [name for name, x in given.items() if told[name] is not x]
+
+
 def _of(*shape: int, dtype: str = "float32") -> st.SearchStrategy[Any]:
     return mostly(st.builds(lambda: Placed(*shape, dtype=dtype)), odd=12)
 
@@ -106,6 +114,13 @@ FUNCTIONS: dict[str, Function] = {
         context_lens=_of(3, 2, dtype="int32"),
         block_table=_of(3, 2, dtype="int32"),
         max_context_len=mostly(st.just(100) | st.integers(1, 128)),
+    ),
+    "top_k": function(
+        ops.top_k,
+        _places,
+        {"first": _of(4, dtype="int32"), "end": _of(4, dtype="int32")},
+        x=_of(4, 72),
+        count=mostly(st.integers(1, 4096)),
     ),
     "paged_cache": function(ops.paged_cache, _views, {}, cache=_of(7, 64, 1, 68, dtype="uint8")),
 }

@@ -1,0 +1,82 @@
+"""The keys with the largest scores of an indexer, without a matrix of all scores: DeepSeek V3.2's sparse attention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..config import Config
+from ..errors import ArgumentError
+from ..ir.counts import MOST_SIDE
+from ..ir.dtypes import E4M3, F32, S32
+from ..runtime.torch_tensors import check_tensor, torch
+from . import top_keys
+from .logits import fp8_mqa_logits, heads_of
+from .tensors import check_number
+from .top_keys import MOST
+
+SCORE_BYTES = 4
+MOST_BYTES = 128 << 20  # of scores at once
+STEP = 512  # queries: enough for all SMs, and with any number of heads whole tiles
+
+
+def fp8_mqa_top_k(
+    q: Any,
+    kv: Any,
+    kv_scale: Any,
+    weights: Any,
+    window_first: Any,
+    window_end: Any,
+    count: int,
+    *,
+    columns: int | None = None,
+    config: Config | None = None,
+) -> Any:
+    """int32 [S, count]: of each query the keys of its window whose `fp8_mqa_logits` are the `count` largest, in rising order; -1 behind them where the window has
+    fewer.
+
+    The tensors are as `fp8_mqa_logits` takes them. count: 1 to 4096. columns: None: N; or how many keys a window has at most: what lies behind so many is left out.
+    Of equal scores the first are taken, NaN is larger than all others.
+
+    Scores of some queries at a time are written and read back: 128 MiB of them, or of 512 queries where those have more. So no matrix [S, N] is anywhere. Two launches for as many queries,
+    on torch's current stream. The host waits for nothing, and a CUDA graph may hold it. config: of the scores' kernel; None: chosen. Raises as `fp8_mqa_logits`.
+    """
+    check_number("count", count, 1, MOST)
+    if columns is not None:
+        check_number("columns", columns, 1, MOST_SIDE)
+    heads = heads_of(q)
+    queries, depth = q.shape[0], q.shape[2]
+    (keys, _) = check_tensor("kv", kv, E4M3, (None, depth), q.device, contiguous=True)
+    check_tensor("kv_scale", kv_scale, F32, (keys,), q.device)
+    check_tensor("weights", weights, F32, (queries, heads), q.device)
+    tables = {"window_first": window_first, "window_end": window_end}
+    for name, bound in tables.items():
+        check_tensor(name, bound, S32, (queries,), q.device)
+        if queries > 1 and bound.stride(0) != 1:
+            raise ArgumentError(f"{name} strides", tuple(bound.stride()), "must be contiguous")
+    wide = max(1, keys if columns is None else min(columns, keys))
+    at_once = rows_at_once(queries, wide)
+    found = torch().empty((queries, count), dtype=torch().int32, device=q.device)
+    room = torch().empty((at_once, -(-wide // 4) * 4), dtype=torch().float32, device=q.device)
+    for begin in range(0, max(queries, 1), at_once):
+        part = slice(begin, min(begin + at_once, queries))
+        first, end = window_first[part], window_end[part]
+        scores = room[: part.stop - begin, :wide]
+        fp8_mqa_logits(
+            q[part],
+            kv,
+            kv_scale,
+            weights[part],
+            first,
+            end,
+            scores,
+            columns=wide,
+            config=config,
+        )
+        top_keys.launched(scores, count, first, end, found[part], compact=True, keys=keys)
+    return found
+
+
+def rows_at_once(queries: int, columns: int) -> int:
+    """Queries whose scores are there at once."""
+    fit = MOST_BYTES // (SCORE_BYTES * columns) // STEP * STEP
+    return max(1, min(queries, max(STEP, fit)))
