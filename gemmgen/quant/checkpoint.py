@@ -28,12 +28,18 @@ DTYPES = {**FLOATS, **FP8, **INTEGERS, "BOOL": ("bool", 1)}
 
 
 @dataclass(frozen=True)
-class _Place:
+class Place:
+    """Where a tensor is. dtype: by the format's name. start, size: bytes of the file."""
+
     path: Path
     dtype: str
     shape: tuple[int, ...]
-    start: int  # in the file
+    start: int
     size: int
+
+    def octets(self, first: int, size: int) -> bytes | bytearray:
+        """So many of the tensor's bytes from `first` on, as the file has them. Raises ArgumentError."""
+        return read_bytes("paths", self.path, self.start + first, size)
 
 
 class Checkpoint(Mapping[str, Any]):
@@ -47,16 +53,16 @@ class Checkpoint(Mapping[str, Any]):
         given = [paths] if isinstance(paths, str | Path) else paths
         if not isinstance(given, Sequence) or not all(isinstance(x, str | Path) for x in given):
             raise ArgumentError("paths", paths, "must be a path, or several")
-        self._places: dict[str, _Place] = {}
+        self.places: dict[str, Place] = {}  # of tensors by name
         for file in (f for x in given for f in _files(Path(x))):
             for name, place in _header(file):
-                if name in self._places:
-                    raise ArgumentError(name, str(file), f"is in {self._places[name].path}, too")
-                self._places[name] = place
+                if name in self.places:
+                    raise ArgumentError(name, str(file), f"is in {self.places[name].path}, too")
+                self.places[name] = place
 
     def __getitem__(self, name: str) -> Any:
         """Raises KeyError for a name that there is not; ArgumentError for a dtype that is not taken, and a file that ends too soon."""
-        at = self._places[name]
+        at = self.places[name]
         if at.dtype not in DTYPES:
             raise ArgumentError(f"{name} dtype", at.dtype, f"must be {', '.join(DTYPES)}")
         called, each = DTYPES[at.dtype]
@@ -72,13 +78,13 @@ class Checkpoint(Mapping[str, Any]):
 
     def __contains__(self, name: object) -> bool:
         """Reads nothing."""
-        return name in self._places
+        return name in self.places
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
+        return iter(self.places)
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self.places)
 
 
 def _files(path: Path) -> list[Path]:
@@ -94,7 +100,7 @@ def _files(path: Path) -> list[Path]:
     return found
 
 
-def _header(path: Path) -> list[tuple[str, _Place]]:
+def _header(path: Path) -> list[tuple[str, Place]]:
     size = int.from_bytes(read_bytes("paths", path, 0, LENGTH), "little")
     if not 2 <= size <= MOST_HEADER:
         raise ArgumentError("paths", str(path), f"is no safetensors file: a header of {size} bytes")
@@ -116,7 +122,7 @@ def _header(path: Path) -> list[tuple[str, _Place]]:
     return places
 
 
-def _place(path: Path, name: str, told: Any, behind: int) -> _Place:
+def _place(path: Path, name: str, told: Any, behind: int) -> Place:
     try:
         dtype, shape, (first, last) = told["dtype"], told["shape"], told["data_offsets"]
         sides = (first, last, *shape)
@@ -129,7 +135,7 @@ def _place(path: Path, name: str, told: Any, behind: int) -> _Place:
         raise ArgumentError(f"{name} data_offsets", [first, last], "must not end before they begin")
     if _many(shape):
         raise ArgumentError(f"{name} shape", shape, "must have a product below 2^63, zeros apart")
-    return _Place(path, dtype, tuple(shape), behind + first, last - first)
+    return Place(path, dtype, tuple(shape), behind + first, last - first)
 
 
 def _many(shape: list[int]) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from hostile.checkpoints import BAD, entry  # noqa: E402
+from saved import write  # noqa: E402
 from stored_weights import NAME, K, N, awq, drawn, exact, gptq  # noqa: E402
 
 from gemmgen import quant  # noqa: E402
@@ -255,29 +255,6 @@ def test_tensors_that_are_no_weights_of_the_format_are_named():
 
 # ---- files --------------------------------------------------------------------------------------
 
-NAMES = {
-    torch.int32: "I32",
-    torch.float16: "F16",
-    torch.uint8: "U8",
-    torch.bfloat16: "BF16",
-    torch.float8_e4m3fn: "F8_E4M3",
-    torch.int64: "I64",
-    torch.bool: "BOOL",
-}
-
-
-def write(path, tensors, **more):
-    """A file of the format, as its description says."""
-    told, data = dict(more), b""
-    for name, t in tensors.items():
-        octets = t.contiguous().view(-1).view(torch.uint8).numpy().tobytes() if t.numel() else b""
-        place = [len(data), len(data) + len(octets)]
-        told[name] = {"dtype": NAMES[t.dtype], "shape": [*t.shape], "data_offsets": place}
-        data += octets
-    head = json.dumps(told).encode()
-    path.write_bytes(len(head).to_bytes(8, "little") + head + data)
-    return path
-
 
 def test_files_hold_what_was_written(tmp_path):
     tensors = {
@@ -296,6 +273,16 @@ def test_files_hold_what_was_written(tmp_path):
         assert torch.equal(found[name].view(torch.uint8) if t.dim() else found[name], t.view(torch.uint8) if t.dim() else t)  # fmt: skip
     with pytest.raises(KeyError):
         found["g"]
+
+
+def test_a_tensors_bytes_are_read_in_parts(tmp_path):
+    t = torch.arange(6).view(2, 3)
+    file = write(tmp_path / "x.safetensors", {"a": torch.ones(2).half(), "b": t})
+    at = Checkpoint(file).places["b"]
+    assert (at.path, at.dtype, at.shape, at.size) == (file, "I64", (2, 3), 48)
+    assert at.octets(8, 16) == t.numpy().tobytes()[8:24]
+    with pytest.raises(ArgumentError, match="it ends before"):
+        at.octets(40, 16)
 
 
 @pytest.mark.parametrize("method", READERS)
