@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..errors import ArgumentError
 from ..ir.codings import E2M1, INT4
@@ -84,6 +84,11 @@ def widest_group(*columns: int) -> int:
         allowed = f"must be a multiple of {least}: a whole row's scale is packed as that of each {groups} columns"
         raise ArgumentError("K", k, allowed)
     return found
+
+
+def alike(one: Format, other: Format, k: int) -> bool:
+    """Whether they are the same of `k` columns, which may be one of the groups that formats have. Raises ArgumentError if `k` is not made of whole groups."""
+    return replace(one, group=other.group) == other and one.group_of(k) == other.group_of(k)
 
 
 def int4(group: int = 128, scale: str = F16.name, *, zeros: bool = False) -> Format:

@@ -13,6 +13,7 @@ from ..errors import ArgumentError
 from ..formats import Format, Weights
 from ..formats.format import INT4_SCALES
 from ..formats.weights import scale_type
+from ..ir.codings import ZERO
 from ..ir.dtypes import BF16, DTYPES, E4M3, E5M2, F16, F32
 from ..runtime.torch_tensors import torch, torch_dtype
 
@@ -114,6 +115,14 @@ def alternating(weights: Quantised) -> Quantised:
     zeros = None if weights.zeros is None else in_turn(weights.zeros, -2)
     scales = in_turn(weights.scales.view(_bits_of(weights.scales)), -2).view(weights.scales.dtype)
     return replace(weights, codes=in_turn(weights.codes, -2), scales=scales, zeros=zeros)
+
+
+def with_zeros(weights: Quantised) -> Quantised:
+    """INT4 with the zeros that a format without them stands for: a layer of GPTQ has none if all are the same."""
+    if weights.zeros is not None:
+        return weights
+    zeros = torch().full_like(weights.scales, ZERO, dtype=torch().uint8)
+    return replace(weights, format=replace(weights.format, zeros=True), zeros=zeros)
 
 
 def in_turn(x: Any, side: int) -> Any:

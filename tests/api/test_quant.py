@@ -17,6 +17,7 @@ from gemmgen import quant  # noqa: E402
 from gemmgen.errors import ArgumentError  # noqa: E402
 from gemmgen.formats import E2M1_VALUES, MXFP4, NVFP4, dequantise, int4, quantise  # noqa: E402
 from gemmgen.quant import Checkpoint  # noqa: E402
+from gemmgen.quant.stated import Stated, stated  # noqa: E402
 
 READERS = {
     "awq": (awq, quant.awq),
@@ -357,3 +358,45 @@ def test_a_tensor_in_two_files_is_refused(tmp_path):
     with pytest.raises(ArgumentError, match="too") as e:
         Checkpoint(files)
     assert e.value.argument == "a"
+
+
+# ---- what a config says -------------------------------------------------------------------------
+
+OF_4 = {"bits": 4, "group_size": 128}
+STATED = (
+    ({"quant_method": "awq", "version": "GEMM", **OF_4}, Stated(method="awq", group=128, zeros=True)),
+    ({"quant_method": "gptq", **OF_4}, Stated(method="gptq", group=128)),
+    ({"quant_method": "gptq", **OF_4, "group_size": -1, "sym": False}, Stated(method="gptq", group=0, zeros=True)),
+    ({"quant_method": "gptq", **OF_4, "checkpoint_format": "gptq_v2"}, Stated(method="gptq_v2", group=128)),
+    ({"quant_method": "gptq", **OF_4, "desc_act": True}, Stated(method="gptq", group=128, reordered=True)),
+    ({"quant_method": "mxfp4"}, Stated(method="mxfp4")),
+    ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, Stated(method="nvfp4")),
+    ({"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized"}, Stated(method="nvfp4_packed")),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("said", "wanted"), STATED)
+def test_what_a_config_says(said, wanted):
+    assert stated(said) == wanted and wanted.method in quant.METHODS
+
+
+@pytest.mark.parametrize(
+    ("said", "field"),
+    (
+        (None, ""),
+        ([], ""),
+        ({}, ".quant_method"),
+        ({"quant_method": ["awq"]}, ".quant_method"),
+        ({"quant_method": "awq", "version": "gemv", **OF_4}, ".version"),
+        ({"quant_method": "awq", "version": "gemm", "zero_point": False, **OF_4}, ".zero_point"),
+        ({"quant_method": "gptq", **OF_4, "bits": 8}, ".bits"),
+        ({"quant_method": "gptq", **OF_4, "group_size": 16}, ".group_size"),
+        ({"quant_method": "gptq", **OF_4, "checkpoint_format": "marlin"}, ".checkpoint_format"),
+        ({"quant_method": "modelopt", "quant_algo": "FP8"}, ".quant_algo"),
+        ({"quant_method": "compressed-tensors", "format": "pack-quantized"}, ".format"),
+    ),
+)
+def test_configs_of_others_are_refused(said, field):
+    with pytest.raises(ArgumentError) as e:
+        stated(said, "here")
+    assert e.value.argument == f"here{field}" and e.value.allowed.startswith("must be")

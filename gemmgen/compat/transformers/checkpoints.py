@@ -9,14 +9,15 @@ from typing import Any
 from ... import formats
 from ...errors import ArgumentError
 from ...formats.format import COLUMN
-from ...ir.packed import GROUPS, OF_16_BITS
+from ...ir.packed import OF_16_BITS
 from ...nn.kinds import IN_FP8
+from ...quant.stated import stated
 from ...runtime.torch_tensors import torch_dtype
 from .config import GemmgenConfig
 
 BLOCK = [128, 128]
 HEAD = "lm_head"  # of causal models, wide in checkpoints, whose lists name only what else stays
-WHOLE = -1  # a `group_size`: all columns share a scale
+LEFT = {"gptq": ("dynamic", "modules_in_block_to_quantize", "lm_head")}  # what says more of layers
 PLACE = "config.quantization_config"
 SCALES = {torch_dtype(t): t.name for t in OF_16_BITS}
 
@@ -40,34 +41,20 @@ def with_gemmgen(config: Any, dtype: Any = None) -> Any:
         raise ArgumentError(f"{PLACE}.quant_method", method, allowed)
     made = copy.deepcopy(config)
     made.dtype = config.dtype if dtype is None else dtype
-    made.quantization_config = TAKEN[method](said, made.dtype).to_dict()
+    made.quantization_config = TAKEN[method]({**said, "quant_method": method}, made.dtype).to_dict()
     return made
 
 
-def _awq(said: Mapping[str, Any], dtype: Any) -> GemmgenConfig:
-    version = said.get("version", said.get("format"))
-    _one_of("version", str(version).lower(), ("gemm",))
-    _one_of("zero_point", said.get("zero_point", True), (True,))
-    return _coded(said, dtype, "awq", zeros=True)
-
-
-def _gptq(said: Mapping[str, Any], dtype: Any) -> GemmgenConfig:
-    stored = said.get("checkpoint_format") or said.get("format") or "gptq"
-    _one_of("checkpoint_format", stored, ("gptq", "gptq_v2"))
-    for name in ("dynamic", "modules_in_block_to_quantize", "lm_head"):
+def _coded(said: Mapping[str, Any], dtype: Any) -> GemmgenConfig:
+    found = stated(said, PLACE)
+    for name in LEFT.get(said["quant_method"], ()):
         _one_of(name, said.get(name) or None, (None,))
-    return _coded(said, dtype, stored, zeros=not said.get("sym", True))
-
-
-def _coded(said: Mapping[str, Any], dtype: Any, stored: str, *, zeros: bool) -> GemmgenConfig:
-    _one_of("bits", said.get("bits"), (4,))
-    size = _one_of("group_size", said.get("group_size"), (*GROUPS, WHOLE))
     if dtype not in SCALES:
         raise ArgumentError("dtype", dtype, f"must be {' or '.join(map(str, SCALES))}")
-    form = formats.int4(COLUMN if size == WHOLE else size, SCALES[dtype], zeros=zeros)
+    form = formats.int4(found.group or COLUMN, SCALES[dtype], zeros=found.zeros)
     left = said.get("modules_to_not_convert")
     return GemmgenConfig(
-        form.name, stored=stored, modules_to_not_convert=[*left, HEAD] if left else None
+        form.name, stored=found.method, modules_to_not_convert=[*left, HEAD] if left else None
     )
 
 
@@ -82,8 +69,8 @@ def _fp8(said: Mapping[str, Any], dtype: Any) -> GemmgenConfig:
 
 
 TAKEN: dict[str, Callable[[Mapping[str, Any], Any], GemmgenConfig]] = {
-    "awq": _awq,
-    "gptq": _gptq,
+    "awq": _coded,
+    "gptq": _coded,
     IN_FP8: _fp8,
 }
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-from ... import formats, quant
 from ...errors import ArgumentError, GemmgenError
-from ...ir.codings import ZERO
+from ...formats.format import alike
 from ...nn.coded import EXTRA, packed_of
 from ...nn.frozen import ALIASES, FP8, SCALE, rename_scales, torch_
 from ...nn.kinds import Kind, coded_tensors
 from ...nn.linear4bit import BLOCKS, FACTORS, WEIGHT
 from ...quant.loading import METHODS
+from ...quant.quantised import with_zeros
 from .library import loading
 
 Tensors = dict[str, Any]
@@ -151,7 +150,8 @@ class ByMethod(Reading):
         _, read = METHODS[self.hf_quantizer.quantization_config.stored]
         form = self.kind.format
         found = read({f"{layer}.{name}": x for name, x in given.items()}, layer)
-        found = with_zeros(found.rescaled(self.kind.dtypes[0]), form)
+        found = found.rescaled(self.kind.dtypes[0])
+        found = with_zeros(found) if form.zeros else found
         wanted = (module.out_features, module.in_features)
         if found.shape != wanted:
             raise ArgumentError(f"{layer} shape", found.shape, f"must be {list(wanted)}")
@@ -169,19 +169,6 @@ READINGS: dict[str, type[Reading]] = {
     "gptq": ByMethod,
     "gptq_v2": ByMethod,
 }
-
-
-def with_zeros(weights: quant.Quantised, form: formats.Format) -> quant.Quantised:
-    """With the zeros that a format without them stands for, if `form` has some: a layer of GPTQ has none if all are the same."""
-    if weights.zeros is not None or not form.zeros:
-        return weights
-    zeros = torch_.full(weights.scales.shape, ZERO, dtype=torch_.uint8, device=weights.codes.device)
-    return replace(weights, format=replace(weights.format, zeros=True), zeros=zeros)
-
-
-def alike(one: formats.Format, other: formats.Format, k: int) -> bool:
-    """Whether they are the same of `k` columns, which may be one of the groups that formats have."""
-    return replace(one, group=other.group) == other and one.group_of(k) == other.group_of(k)
 
 
 class OneWayConverter(loading.WeightConverter):  # type: ignore[misc]
