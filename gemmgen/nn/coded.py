@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from .. import formats, quant
@@ -85,14 +85,14 @@ class Coded(Kept):
 
     def set_extra_state(self, state: Any) -> None:
         """`load_state_dict` has looked at it before it loaded anything; others that hand tensors over are told here. Raises ArgumentError."""
-        if _text(state) != self.facts:
-            raise ArgumentError(EXTRA, _text(state), f"must be {self.facts}")
+        if facts_of(state) != self.facts:
+            raise ArgumentError(EXTRA, facts_of(state), f"must be {self.facts}")
 
     def prepared(self, prefix: str, state: dict[str, Any]) -> list[str]:
         """`state` with biases in float32, or what is wrong with it."""
         said = state.get(prefix + EXTRA)
-        if said is not None and _text(said) != self.facts:
-            return [f"{prefix}{EXTRA}: blocks are of {_text(said)}, must be of {self.facts}"]
+        if said is not None and facts_of(said) != self.facts:
+            return [f"{prefix}{EXTRA}: blocks are of {facts_of(said)}, must be of {self.facts}"]
         for name, buffer in self._buffers.items():
             given = state.get(prefix + name)
             if given is None or buffer is None:
@@ -126,12 +126,18 @@ def check_packed(name: str, packed: Any, sides: int) -> None:
         raise ArgumentError(f"{name} shape", packed.shape, allowed)
 
 
-def packed_of(name: str, weights: Any, dtype: Any = None, group: int | None = None) -> quant.Packed:
-    """`weights`, packed for activations of `dtype`; None: that of INT4's scales, or bfloat16. group: as of `quant.pack`. Raises ArgumentError."""
+def packed_of(
+    name: str,
+    weights: Any,
+    dtype: Any = None,
+    group: int | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> quant.Packed:
+    """`weights`, packed for activations of `dtype`; None: that of INT4's scales, or bfloat16. group, progress: as of `quant.pack`. Raises ArgumentError."""
     check_quantised(name, weights)
     half = weights.format.scale == F16.name
     to = dtype or (torch_.float16 if half else torch_.bfloat16)
-    return quant.pack(weights, to, group=group)
+    return quant.pack(weights, to, group=group, progress=progress)
 
 
 def packed_alike(weights: Mapping[str, Any], dtype: Any = None) -> list[quant.Packed]:
@@ -169,8 +175,8 @@ def _wide_bias(name: str, bias: Any, shape: tuple[int, ...], device: Any) -> Any
     return bias.detach().to(device, torch_.float32).contiguous()
 
 
-def _text(said: Any) -> str:
-    """Of what may be anything."""
+def facts_of(said: Any) -> str:
+    """What a `state_dict` says of a layer's weights, of what may be anything."""
     if not isinstance(said, torch_.Tensor) or said.dtype != torch_.uint8:
         return f"no known format ({type(said).__name__})"
     return bytes(said.flatten().tolist()).decode(errors="replace")

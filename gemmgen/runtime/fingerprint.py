@@ -35,6 +35,7 @@ BESIDE = (
         "nn",
         "pack",
         "quant",
+        "repacking",
         "see",
     ),
     *("torch_ops", "verification"),

@@ -123,6 +123,8 @@ TOP = {
     "quant": {"ir", "errors", "untrusted", "codes", "formats", "unpacking", "runtime"},
     # Modules of torch: what `torch_ops` is to functions.
     "nn": {"errors", "ir", "runtime", "ops", "torch_ops", "formats", "quant"},
+    # Checkpoints of 4 bits into files that such modules load.
+    "repacking": {"errors", "untrusted", "ir", "runtime", "formats", "quant", "nn"},
     "compat": {
         "ir",
         "errors",
@@ -131,10 +133,15 @@ TOP = {
         "runtime",
         "ops",
         "environment",  # whether a process is told to serve another library's name
-        *["nn", "formats", "quant"],  # what other libraries' ways of changing a model put into it
+        *[
+            "nn",
+            "formats",
+            "quant",
+            "repacking",
+        ],  # what other libraries' ways of changing a model put into it
     },  # other libraries' names for ops
     "bench": {*COMPILER, *RUNTIME, *CHECKS, "ops", "quant"},
-    "cli": {*COMPILER, *RUNTIME, *CHECKS, *SEE, *PACK, "ops", "bench"},
+    "cli": {*COMPILER, *RUNTIME, *CHECKS, *SEE, *PACK, "ops", "bench", "quant", "repacking"},
     "__main__": {"cli"},
     # What chooses a config as `ops` does, and compiles no more than the pipeline.
     "compiling": {"config", "errors", "passes", "pipeline", "problem", "target", "ops"},

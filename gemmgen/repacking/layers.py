@@ -1,0 +1,225 @@
+"""Layers of a checkpoint by what `gemmgen.nn` holds of them: which tensors are read for each, and which are written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from .. import formats, quant
+from ..errors import ArgumentError
+from ..formats import MXFP4, NVFP4, Format
+from ..formats.format import COLUMN, alike
+from ..ir.codings import INT4
+from ..ir.dtypes import BF16, E4M3, F16, DType
+from ..ir.packed import GROUPS, Form
+from ..nn import Linear4bit
+from ..nn.coded import packed_of
+from ..nn.linear4bit import BLOCKS, FACTORS
+from ..quant import METHODS
+from ..quant.checkpoint import Place
+from ..quant.quantised import with_zeros
+from ..quant.stated import PLACE, Stated
+from ..runtime.torch_tensors import torch_dtype
+from .pieces import Made, Packing, of_tensor
+
+ACTIVATIONS = {t.name: t for t in (BF16, F16, E4M3)}
+WORD = 8  # codes of an int32
+Sides = Callable[[Mapping[str, tuple[int, ...]]], tuple[int, int]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stored:
+    """How a method stores a linear layer: names behind the layer's. tensors: those that are read. beside: those that say nothing more of packed weights, and
+    may be missing. sides: N and K, of their shapes."""
+
+    tensors: tuple[str, ...]
+    beside: tuple[str, ...]
+    sides: Sides
+
+
+GPTQ = Stored(
+    tensors=("qweight", "qzeros", "scales"),
+    beside=("g_idx",),
+    sides=lambda x: (x["qweight"][1], x["qweight"][0] * WORD),
+)
+# By method; MXFP4 is of experts.
+LINEAR = {
+    "awq": Stored(
+        tensors=("qweight", "qzeros", "scales"),
+        beside=(),
+        sides=lambda x: (x["qweight"][1] * WORD, x["qweight"][0]),
+    ),
+    "gptq": GPTQ,
+    "gptq_v2": GPTQ,
+    "nvfp4": Stored(
+        tensors=("weight", "weight_scale", "weight_scale_2"),
+        beside=("input_scale",),
+        sides=lambda x: (x["weight"][0], 2 * x["weight"][1]),
+    ),
+    "nvfp4_packed": Stored(
+        tensors=("weight_packed", "weight_scale", "weight_global_scale"),
+        beside=("input_global_scale",),
+        sides=lambda x: (x["weight_packed"][0], 2 * x["weight_packed"][1]),
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What all layers are packed from, and for. format: of INT4 with scales of the dtype of activations."""
+
+    stated: Stated
+    format: Format
+    to: DType
+
+    @property
+    def dtype(self) -> Any:
+        """torch's, of what is multiplied."""
+        return torch_dtype(self.to)
+
+    @property
+    def activations(self) -> str | None:
+        """What layers are told of them."""
+        return E4M3.name if self.to == E4M3 else None
+
+    def packed_as(self, columns: int) -> str:
+        """What a layer of so many columns calls its weights. Raises ArgumentError for columns that no group divides."""
+        f = self.format
+        group = f.group or formats.widest_group(columns)
+        return Form(element=f.element, to=self.to, group=group, zeros=f.zeros).name
+
+    @property
+    def weights(self) -> str:
+        """What all layers' weights are called; of scales for whole rows, whose groups depend on the layer, the format's name."""
+        return self.packed_as(0) if self.format.group else self.format.name
+
+
+def format_of(stated: Stated, to: DType, group: int) -> Format:
+    """What is packed for products with `to`. group: of INT4 the columns that share a scale. Raises ArgumentError naming `activations`."""
+    if stated.method == "mxfp4":
+        return MXFP4
+    if to == E4M3:
+        allowed = f"must be bf16 or f16 for {stated.method}: E4M3 is multiplied by MXFP4 alone"
+        raise ArgumentError("activations", to.name, allowed)
+    if stated.method in ("nvfp4", "nvfp4_packed"):
+        return NVFP4
+    return formats.int4(group, to.name, zeros=stated.zeros)
+
+
+def names(tensors: Mapping[str, Any], method: str) -> list[str]:
+    """Of the layers that are quantised by `method`. Raises ArgumentError where there is none."""
+    suffix, _ = METHODS[method]
+    found = [name.removesuffix(suffix) for name in tensors if name.endswith(suffix)]
+    if not found:
+        raise ArgumentError("source", method, f"must have a tensor *{suffix}, as {method} does")
+    return found
+
+
+def group_of(places: Mapping[str, Place], layers: list[str], stated: Stated) -> int:
+    """The columns of INT4 that share a scale, 0 for all of a row: what the config says, else what the layers have in common. Raises ArgumentError for a layer of others."""
+    groups = {layer: _group(places, layer, stated.method) for layer in layers}
+    common = [g for g, whole in groups.values() if not whole]
+    wanted = common[0] if common else COLUMN
+    because = "other layers have"
+    if stated.group is not None:
+        wanted, because = stated.group, f"{PLACE} says"
+    for layer, (group, whole) in groups.items():
+        if group != wanted and not (whole and wanted == COLUMN):
+            allowed = f"must be of groups of {wanted or 'all'} columns, as {because}"
+            raise ArgumentError(f"{layer}.scales shape", places[f"{layer}.scales"].shape, allowed)
+    return wanted
+
+
+def _group(places: Mapping[str, Place], layer: str, method: str) -> tuple[int, bool]:
+    """Of a layer: the columns that share a scale, and whether these are all. Raises ArgumentError for groups that are not taken."""
+    _, k = sides(places, layer, method)
+    shape = places[f"{layer}.scales"].shape
+    groups = shape[0] if len(shape) == 2 else 0
+    if not groups or k % groups or (groups > 1 and k // groups not in GROUPS):
+        taken = ", ".join(map(str, GROUPS))
+        allowed = f"must be [groups, N], of groups of {taken} or all of {k} columns"
+        raise ArgumentError(f"{layer}.scales shape", shape, allowed)
+    return k // groups, groups == 1
+
+
+def sides(places: Mapping[str, Place], layer: str, method: str) -> tuple[int, int]:
+    """N and K of a linear layer; all its tensors are there, and the first has two sides. Raises ArgumentError."""
+    stored = LINEAR[method]
+    for name in stored.tensors:
+        there(places, f"{layer}.{name}")
+    shapes = {name: places[f"{layer}.{name}"].shape for name in stored.tensors}
+    first = stored.tensors[0]
+    if len(shapes[first]) != 2 or 0 in shapes[first]:
+        allowed = "must be two sides, none of them 0: of linear layers"
+        raise ArgumentError(f"{layer}.{first} shape", shapes[first], allowed)
+    return stored.sides(shapes)
+
+
+def there(places: Mapping[str, Place], name: str) -> Place:
+    if name not in places:
+        raise ArgumentError(name, None, "must be among the tensors")
+    return places[name]
+
+
+def linear(tensors: quant.Checkpoint, layer: str, wanted: Wanted) -> tuple[Packing, set[str]]:
+    """A linear layer, and the tensors of the checkpoint that are not copied then. Raises ArgumentError."""
+    places, stored = tensors.places, LINEAR[wanted.stated.method]
+    n, k = sides(places, layer, wanted.stated.method)
+    if wanted.stated.reordered:
+        there(places, f"{layer}.g_idx")
+    with naming(layer):
+        weights = wanted.packed_as(k)
+        empty = Linear4bit(k, n, False, "meta", weights=weights, activations=wanted.activations)
+    state = empty.state_dict()
+    piece = Packing(
+        holds=tuple(of_tensor(f"{layer}.{name}", x) for name, x in state.items()),
+        size=sum(places[f"{layer}.{name}"].size for name in stored.tensors),
+        make=partial(_made, tensors, layer, empty, wanted),
+    )
+    return piece, {f"{layer}.{name}" for name in (*stored.tensors, *stored.beside)}
+
+
+def _made(
+    tensors: quant.Checkpoint,
+    layer: str,
+    empty: Linear4bit,
+    wanted: Wanted,
+    said: Callable[[int, int], object],
+) -> Made:
+    _, read = METHODS[wanted.stated.method]
+    found = read(tensors, layer)
+    with naming(layer):
+        found = fitted(found, wanted)
+        packed = packed_of("weights", found, wanted.dtype, progress=said)
+    made = {BLOCKS: packed.blocks, FACTORS: packed.factors}
+    state = {name: made.get(name, x) for name, x in empty.state_dict().items()}
+    return {f"{layer}.{name}": x for name, x in state.items()}
+
+
+def fitted(found: quant.Quantised, wanted: Wanted) -> quant.Quantised:
+    """Weights with scales and zeros as all layers have them. Raises ArgumentError for what the config does not say."""
+    form = wanted.format
+    if form.element == INT4:
+        found = found.rescaled(torch_dtype(ACTIVATIONS[form.scale]))
+        found = with_zeros(found) if form.zeros else found
+    if not alike(found.format, form, found.shape[-1]):
+        allowed = f"must be {form.name}, as {PLACE} says"
+        raise ArgumentError("format", found.format.name, allowed)
+    return found
+
+
+class naming:
+    """`with` it, an ArgumentError about an argument names the layer too."""
+
+    def __init__(self, layer: str) -> None:
+        self._layer = layer
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, ArgumentError):
+            said = f"{self._layer} {error.argument}"
+            raise ArgumentError(said, error.value, error.allowed) from error

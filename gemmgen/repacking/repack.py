@@ -1,0 +1,234 @@
+"""A checkpoint of 4 bits into files of packed weights, one matrix at a time."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .. import quant
+from ..errors import ArgumentError
+from ..formats.format import COLUMN
+from ..ir.dtypes import BF16, F16, DType
+from ..quant.stated import PLACE
+from ..runtime.torch_tensors import torch
+from . import folder, shards
+from .experts import check_model, experts, of_matrices
+from .layers import ACTIVATIONS, Wanted, format_of, group_of, linear, names
+from .loading import VERSION
+from .pieces import Copy, Packing, Piece, copied
+from .source import CONFIG, OURS, Source, opened
+
+GB = 10**9
+PART = 1 << 26  # bytes that are copied at once
+DTYPE = ("dtype", "torch_dtype")  # of a config: the model's
+BY_TORCH = {"bfloat16": BF16, "float16": F16}
+HEAD = "lm_head"
+WEIGHT = ".weight"
+
+Progress = Callable[[int, int, str], object]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repacked:
+    """What was written. out: the folder. method: what weights were quantised by. weights: what layers call theirs; activations: the dtype that is multiplied with them. layers: how many were
+    packed. copied: how many tensors stayed as they were. files: names, in the folder. size: bytes of all tensors."""
+
+    out: Path
+    method: str
+    weights: str
+    activations: str
+    layers: int
+    copied: int
+    files: tuple[str, ...]
+    size: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.out}: {self.layers} layers of {self.method} are packed as {self.weights} for {self.activations}, "
+            f"{self.copied} tensors stayed as they were; {len(self.files)} files, {self.size / GB:.2f} GB of tensors"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What becomes of a checkpoint. layers: names of those that are packed. left: of those with a wide weight of two sides."""
+
+    source: Source
+    wanted: Wanted
+    pieces: list[Piece]
+    layers: list[str]
+    left: list[str]
+
+
+def repack(
+    source: str | Path,
+    out: str | Path,
+    *,
+    activations: str | None = None,
+    method: str | None = None,
+    shard_bytes: int = 5 * GB,
+    progress: Progress | None = None,
+) -> Repacked:
+    """Write `source`, a checkpoint that `gemmgen.quant` reads, to the folder `out`, its weights of 4 bits as `gemmgen.nn.Linear4bit` and, of MXFP4, `Experts4bit` hold them in a `state_dict`.
+
+    source: a folder of safetensors files with config.json, whose `quantization_config` says the method, or one such file. method: of a source without a `quantization_config`, one of `gemmgen.quant.METHODS`. activations: the dtype that
+    packed weights are multiplied with: "bf16", "f16", or of MXFP4 "e4m3", to which layers quantise rows of bfloat16; None: the model's dtype as config.json says it, else "bf16". out: an empty folder, or none yet. shard_bytes: of tensors in a file; a larger
+    tensor has a file of its own. progress: called with (bytes read, bytes, the name of the tensor or layer).
+
+    One matrix at a time is in memory, read, packed on the CPU and written. Tensors that are not quantised are copied; biases of experts, and they alone, get the names that `Experts4bit` has for them. config.json is written with a `quantization_config` that says what weights are packed
+    from and for (`quant_method` "gemmgen"), and the dtype of activations; other files of the folder, such as a tokenizer's, are copied. `out` is there whole or not at all.
+
+    Returns what was written. Raises ArgumentError, naming the argument, the tensor or the field of the config: for what the readers refuse (act-order, other bits, groups or layouts), layers that are not as the config says, sides that are no multiple of a group,
+    experts that are not gpt-oss's, and a checkpoint that is packed already.
+    """
+    into = _path("out", out)
+    folder.check_free(into)
+    _check_size(shard_bytes)
+    if progress is not None and not callable(progress):
+        raise ArgumentError("progress", progress, "must be a function of three arguments")
+    plan = planned(opened(_path("source", source), method), activations)
+    parts = shards.divided([x for piece in plan.pieces for x in piece.holds], shard_bytes)
+    size = sum(x.size for piece in plan.pieces for x in piece.holds)
+    with folder.whole(into) as there:
+        folder.check_space(there, into, sum(x.size for x in parts))
+        _write(plan, shards.Writer(there, parts), progress or (lambda done, of, name: None))
+        told = shards.index(parts, size) | {CONFIG: _config(plan)}
+        for name, data in told.items():
+            (there / name).write_bytes(data)
+        for path in plan.source.beside:
+            shutil.copyfile(path, there / path.name)
+        files = tuple(sorted(x.name for x in there.iterdir()))
+    return Repacked(
+        out=into,
+        method=plan.wanted.stated.method,
+        weights=plan.wanted.weights,
+        activations=plan.wanted.to.name,
+        layers=len(plan.layers),
+        copied=sum(isinstance(x, Copy) for x in plan.pieces),
+        files=files,
+        size=size,
+    )
+
+
+def planned(source: Source, activations: str | None) -> Plan:
+    """What becomes of each tensor, of the files' headers alone; in their order. Raises ArgumentError."""
+    to, tensors, method = _to(source.config, activations), source.tensors, source.stated.method
+    found = names(tensors, method)
+    coded = method != "mxfp4"
+    grouped = coded and not method.startswith("nvfp4")
+    group = group_of(tensors.places, found, source.stated) if grouped else COLUMN
+    wanted = Wanted(stated=source.stated, format=format_of(source.stated, to, group), to=to)
+    if not coded:
+        check_model(source.config)
+        found = of_matrices(found)
+    layer_of: dict[str, str] = {}
+    waiting: dict[str, list[Piece]] = {}
+    for layer in found:
+        waiting[layer], read = _pieces(tensors, layer, wanted)
+        layer_of |= dict.fromkeys(read, layer)
+    listed: list[Piece] = []
+    for name, place in tensors.places.items():
+        packed = waiting.pop(layer_of[name], []) if name in layer_of else None
+        listed += [copied(name, place)] if packed is None else packed
+    _each_once(listed)
+    wide = [x for x in tensors if x.endswith(WEIGHT) and x not in layer_of]
+    left = [x.removesuffix(WEIGHT) for x in wide if len(tensors.places[x].shape) == 2]
+    return Plan(source=source, wanted=wanted, pieces=listed, layers=found, left=left)
+
+
+def _pieces(tensors: quant.Checkpoint, layer: str, wanted: Wanted) -> tuple[list[Piece], set[str]]:
+    """What is written of a layer, and the tensors that are not copied then."""
+    if wanted.stated.method == "mxfp4":
+        of_experts, read = experts(tensors, layer, wanted)
+        return [*of_experts], read
+    piece, read = linear(tensors, layer, wanted)
+    return [piece], read
+
+
+def _to(config: Mapping[str, Any] | None, activations: str | None) -> DType:
+    """What packed weights are multiplied with."""
+    if activations is None:
+        said = next((config[x] for x in DTYPE if x in config), None) if config else None
+        return BY_TORCH.get(said, BF16) if isinstance(said, str) else BF16
+    if not isinstance(activations, str) or activations not in ACTIVATIONS:
+        allowed = f"must be one of {', '.join(ACTIVATIONS)}"
+        raise ArgumentError("activations", activations, allowed)
+    return ACTIVATIONS[activations]
+
+
+def _each_once(pieces: list[Piece]) -> None:
+    seen: set[str] = set()
+    for name in (x.name for piece in pieces for x in piece.holds):
+        if name in seen:
+            allowed = "must not be among the tensors: a packed layer has one of that name"
+            raise ArgumentError(name, None, allowed)
+        seen.add(name)
+
+
+def _write(plan: Plan, writer: shards.Writer, said: Progress) -> None:
+    done, of = 0, sum(piece.size for piece in plan.pieces)
+    for piece in plan.pieces:
+        name = piece.holds[0].name
+        said(done, of, name)
+        if isinstance(piece, Copy):
+            _copy(piece, writer)
+        else:
+            _pack(piece, writer, lambda part: said(done + part, of, name))  # noqa: B023 (called here)
+        done += piece.size
+    said(done, of, "")
+
+
+def _copy(piece: Copy, writer: shards.Writer) -> None:
+    for first in range(0, piece.size, PART):
+        part = piece.place.octets(first, min(PART, piece.size - first))
+        writer.write(piece.held.name, part, first)
+
+
+def _pack(piece: Packing, writer: shards.Writer, said: Callable[[int], object]) -> None:
+    def told(rows: int, of: int) -> None:
+        said(piece.size * rows // max(of, 1))
+
+    for name, x in piece.make(told).items():
+        octets = x.contiguous().cpu().view(-1).view(torch().uint8).numpy()
+        writer.write(name, octets.data)
+
+
+def _config(plan: Plan) -> bytes:
+    """config.json of what is written. Its dtype is that of activations, if it has one: layers take no other."""
+    wanted, form = plan.wanted, plan.wanted.format
+    config = dict(plan.source.config or {})
+    config |= {x: _dtype_name(wanted.to) for x in DTYPE if x in config}
+    packed = {
+        "version": VERSION,
+        "from": wanted.stated.method,
+        "layers": "experts" if wanted.stated.method == "mxfp4" else "linear",
+        "element": form.element,
+        "group": form.group,
+        "scale": form.scale,
+        "zeros": form.zeros,
+        "activations": wanted.to.name,
+    }
+    said = {"quant_method": OURS, "weights": wanted.weights, "stored": OURS}
+    left = list(dict.fromkeys((*plan.left, *[HEAD] * (HEAD not in plan.layers))))
+    config[PLACE] = {**said, "modules_to_not_convert": left, "packed": packed}
+    return (json.dumps(config, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def _dtype_name(to: DType) -> str:
+    """The model's, in torch's words: rows that are quantised to E4M3 have bfloat16."""
+    return next((name for name, t in BY_TORCH.items() if t == to), "bfloat16")
+
+
+def _path(argument: str, given: Any) -> Path:
+    if not isinstance(given, str | Path) or not str(given):
+        raise ArgumentError(argument, given, "must be a path")
+    return Path(given)
+
+
+def _check_size(shard_bytes: Any) -> None:
+    if isinstance(shard_bytes, bool) or not isinstance(shard_bytes, int) or shard_bytes < 1:
+        raise ArgumentError("shard_bytes", shard_bytes, "must be a positive number of bytes")
