@@ -30,6 +30,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForCausalLM  # noqa: E4
 from gemmgen import formats, nn  # noqa: E402
 from gemmgen.compat.transformers import GemmgenConfig, config, install, with_gemmgen  # noqa: E402
 from gemmgen.errors import ArgumentError, UnsupportedProblem  # noqa: E402
+from gemmgen.repacking import repack  # noqa: E402
 
 BF16, F16, FP8 = torch.bfloat16, torch.float16, torch.float8_e4m3fn
 CODED = (
@@ -391,6 +392,43 @@ def test_configs_of_which_nothing_is_read():
     with pytest.raises(ArgumentError, match=r"^dtype=torch.float32: must be"):
         with_gemmgen(theirs)
     assert with_gemmgen(theirs, BF16).dtype == BF16 and theirs.dtype == torch.float32
+
+
+# ---- checkpoints that are packed ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("group", (32, None))
+@pytest.mark.parametrize("method", METHODS)
+def test_a_folder_that_was_packed_is_loaded(tmp_path, method, group):
+    """As the checkpoint that it was packed from, bit for bit."""
+    made(F16, intermediate_size=192).save_pretrained(tmp_path / "theirs")
+    rewritten(tmp_path / "theirs", lambda x: stored_by(method, x, group=group))
+    described(tmp_path / "theirs", bits=4, group_size=group or -1, **METHODS[method])
+    repack(tmp_path / "theirs", tmp_path / "ours", activations="bf16", shard_bytes=10**5)
+    install()
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "ours")
+    said = with_gemmgen(AutoConfig.from_pretrained(tmp_path / "theirs"), BF16)
+    wanted = AutoModelForCausalLM.from_pretrained(tmp_path / "theirs", config=said)
+    assert model.dtype == BF16 and len(layers(model)) == LINEAR
+    same(states(model), states(wanted))
+    model.save_pretrained(tmp_path / "again")
+    same(states(AutoModelForCausalLM.from_pretrained(tmp_path / "again")), states(model))
+
+
+@pytest.mark.parametrize(
+    ("changed", "argument"),
+    (
+        ({"version": 2}, "quantization_config.packed.version"),
+        ({"layers": "experts"}, "packed.layers"),
+        ({"activations": "e4m3"}, "packed.activations"),
+    ),
+)
+def test_a_folder_that_was_packed_otherwise_is_refused(changed, argument):
+    packed = {"version": 1, "layers": "linear", "activations": "bf16"}
+    assert GemmgenConfig("int4_32_bf16", packed=packed).as_saved().weights == "int4_32_bf16"
+    with pytest.raises(ArgumentError) as e:
+        GemmgenConfig("int4_32_bf16", packed=packed | changed)
+    assert e.value.argument == argument
 
 
 # ---- what is refused ------------------------------------------------------------------------

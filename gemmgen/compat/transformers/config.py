@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from ...errors import ArgumentError
+from ...ir.packed import OF_16_BITS
 from ...nn.kinds import IN_FP8, Kind
+from ...repacking.loading import check_record
 from .library import auto, configs
 from .quantizer import GemmgenQuantizer
 from .reading import OURS, READINGS
 
 NAME = "gemmgen"  # the `quant_method`
+LOADED = tuple(t.name for t in OF_16_BITS)
 
 
 class GemmgenConfig(configs.QuantizationConfigMixin):  # type: ignore[misc]
@@ -21,6 +27,7 @@ class GemmgenConfig(configs.QuantizationConfigMixin):  # type: ignore[misc]
     modules_to_not_convert: names of layers that stay, as Transformers matches them (a name, its beginning, its end, or a regular
     expression of its beginning); None: the output head, and what shares its weight. stored: how a checkpoint that is quantised already
     has the layers; `with_gemmgen` says it.
+    packed: what `gemmgen.repacking.repack` says of a folder that it wrote; of experts, or of weights for FP8, it is refused: Transformers' models have no such layers.
     Making one calls `install`. Raises ArgumentError.
     """
 
@@ -32,11 +39,14 @@ class GemmgenConfig(configs.QuantizationConfigMixin):  # type: ignore[misc]
         modules_to_not_convert: list[str] | None = None,
         stored: str = OURS,
         quant_method: str = NAME,
+        packed: Mapping[str, Any] | None = None,
     ) -> None:
         self.quant_method = quant_method
         self.weights, self.master, self.stored = weights, master, stored
         left = modules_to_not_convert
         self.modules_to_not_convert = left if left is None or isinstance(left, str) else [*left]
+        if packed is not None:
+            _check_packed(packed)
         self.check()
         install()
 
@@ -63,6 +73,14 @@ class GemmgenConfig(configs.QuantizationConfigMixin):  # type: ignore[misc]
         """Of the model that was loaded: what `save_pretrained` writes."""
         left = self.modules_to_not_convert
         return GemmgenConfig(self.weights, master=self.master, modules_to_not_convert=left)
+
+
+def _check_packed(packed: Mapping[str, Any]) -> None:
+    check_record(packed)
+    for name, allowed in (("layers", ("linear",)), ("activations", LOADED)):
+        if packed.get(name) not in allowed:
+            text = f"must be {' or '.join(allowed)}: gemmgen.repacking.load takes others"
+            raise ArgumentError(f"packed.{name}", packed.get(name), text)
 
 
 def install() -> None:
