@@ -37,6 +37,12 @@ class Place:
     start: int
     size: int
 
+    def check(self, name: str) -> None:
+        """Raise ArgumentError unless there are as many bytes as a tensor of a known dtype has. name: the tensor's."""
+        if self.dtype in DTYPES and self.size != math.prod(self.shape) * DTYPES[self.dtype][1]:
+            allowed = f"must hold {list(self.shape)} of {self.dtype}"
+            raise ArgumentError(f"{name} data_offsets", self.size, allowed)
+
     def octets(self, first: int, size: int) -> bytes | bytearray:
         """So many of the tensor's bytes from `first` on, as the file has them. Raises ArgumentError."""
         return read_bytes("paths", self.path, self.start + first, size)
@@ -65,12 +71,8 @@ class Checkpoint(Mapping[str, Any]):
         at = self.places[name]
         if at.dtype not in DTYPES:
             raise ArgumentError(f"{name} dtype", at.dtype, f"must be {', '.join(DTYPES)}")
-        called, each = DTYPES[at.dtype]
-        if at.size != math.prod(at.shape) * each:
-            raise ArgumentError(
-                f"{name} data_offsets", at.size, f"must hold {list(at.shape)} of {at.dtype}"
-            )
-        dtype = getattr(torch(), called)
+        at.check(name)
+        dtype = getattr(torch(), DTYPES[at.dtype][0])
         if not at.size:
             return torch().empty(at.shape, dtype=dtype)
         data = read_bytes("paths", at.path, at.start, at.size)

@@ -48,8 +48,8 @@ class Repacked:
 
     def __str__(self) -> str:
         return (
-            f"{self.out}: {self.layers} layers of {self.method} are packed as {self.weights} for {self.activations}, "
-            f"{self.copied} tensors stayed as they were; {len(self.files)} files, {self.size / GB:.2f} GB of tensors"
+            f"{self.out}: {self.method} is packed as {self.weights} for {self.activations}; layers: {self.layers}, "
+            f"other tensors: {self.copied}, files: {len(self.files)}, GB of tensors: {self.size / GB:.2f}"
         )
 
 
@@ -117,6 +117,8 @@ def repack(
 def planned(source: Source, activations: str | None) -> Plan:
     """What becomes of each tensor, of the files' headers alone; in their order. Raises ArgumentError."""
     to, tensors, method = _to(source.config, activations), source.tensors, source.stated.method
+    for name, place in tensors.places.items():
+        place.check(name)
     found = names(tensors, method)
     coded = method != "mxfp4"
     grouped = coded and not method.startswith("nvfp4")

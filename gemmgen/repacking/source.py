@@ -34,18 +34,25 @@ class Source:
 def opened(path: Path, method: str | None) -> Source:
     """The checkpoint in a folder, or of one file. method: of one without a `quantization_config`, one of `gemmgen.quant.METHODS`. Raises ArgumentError, and for one
     that is packed already."""
-    whole = path.is_dir()
+    whole = _is_folder(path)
     folder = path if whole else path.parent
+    tensors = Checkpoint(_files(folder) if whole else path)
     config = object_in(folder / CONFIG)
     if config is not None:
         _refuse_ours(config, folder)
-    said = _stated(config, method)
-    tensors = Checkpoint(_files(folder) if whole else path)
     ours = next((name for name in tensors if name.endswith(FACTS)), None)
     if ours is not None:
         raise ArgumentError(ours, str(tensors.places[ours].path), "must not be packed already")
+    said = _stated(config, method)
     beside = _beside(folder) if whole else ()
     return Source(folder=folder, tensors=tensors, config=config, stated=said, beside=beside)
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, ValueError) as e:  # a NUL, before Python 3.14 only
+        raise ArgumentError("source", str(path), f"cannot be read: {e}") from e
 
 
 def _refuse_ours(config: dict[str, Any], folder: Path) -> None:
@@ -61,12 +68,12 @@ def _stated(config: dict[str, Any] | None, method: str | None) -> Stated:
         raise ArgumentError("method", method, f"must be one of {', '.join(METHODS)}")
     if said is None:
         if method is None:
-            allowed = f"must be given, one of {', '.join(METHODS)}: no {CONFIG} has a {PLACE}"
+            allowed = f"is required, one of {', '.join(METHODS)}: no {CONFIG} has a {PLACE}"
             raise ArgumentError("method", None, allowed)
         return Stated(method=method, zeros=method in ("awq", "gptq", "gptq_v2"))
     found = stated(said)
-    if method not in (None, found.method):
-        raise ArgumentError("method", method, f"must be {found.method}, as {CONFIG} says")
+    if method is not None:
+        raise ArgumentError("method", method, f"must not be given: {CONFIG} says {found.method}")
     return found
 
 

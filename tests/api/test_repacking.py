@@ -250,7 +250,7 @@ def test_one_file_without_a_config(tmp_path):
     assert made.weights == "int4_64_f16_zeros" and made.layers == 2 * LAYERS
     assert made.files == ("config.json", "model.safetensors")
     assert [*told(out)] == ["quantization_config"]
-    with pytest.raises(ArgumentError, match="must be given, one of awq"):
+    with pytest.raises(ArgumentError, match="is required, one of awq"):
         repack(file, tmp_path / "out")
 
 
@@ -497,7 +497,7 @@ def test_exponents_that_e4m3_has_no_room_for_are_refused(tmp_path):
 
 ARGUMENTS = {
     "activations": ("f32", ["bf16"]),
-    "method": ("gguf", "gptq"),  # the second is not what the config says
+    "method": ("gguf", "gptq", "awq"),  # the config says it
     "shard_bytes": (0, -1, True, "5GB"),
     "progress": (3,),
 }
@@ -516,6 +516,18 @@ def test_sources_are_refused(tmp_path):
             repack(path, tmp_path / "out", method="awq")
     e = refused(tmp_path / "empty", {"a": torch.ones(2)}, config(), match=r"\*.qweight")
     assert e.argument == "source"
+
+
+def test_a_tensor_of_more_than_the_file_has_is_refused(tmp_path):
+    """Before anything is made of its sides."""
+    tensors = llama()
+    source = save(tmp_path / "model", tensors, config(), 1)
+    file = next(source.glob("*.safetensors"))
+    data = file.read_bytes()
+    real = str([*tensors[f"{UP}.qweight"].shape]).encode()
+    file.write_bytes(data.replace(real, b"[9" + b" " * (len(real) - 6) + b",99]"))
+    with pytest.raises(ArgumentError, match=r"must hold \[9, 99\] of I32"):
+        repack(source, tmp_path / "out")
 
 
 EXPERT = "model.layers.0.mlp.experts"
