@@ -169,6 +169,11 @@ ROWS = {
         "--jax": (("--jax", "--grouping", "masked", "--shapes", "4x64x256x128"), "grouping=masked"),
         "--prefix": (("--prefix", "1x", "--shapes", "1x64x64"), "prefix"),
     },
+    "repack": {
+        "checkpoint": (("absent", "-o", "out"), "CHECKPOINT"),
+        "-o": (("absent", "-o", ""), "-o"),
+        **{f"--{x}": (("absent", "-o", "out", f"--{x}", "zz"), f"--{x}") for x in ("activations", "method", "shard-size")},
+    },
     "cache": {
         "action": (("zz",), "ACTION"),
         "--bytes": (("ls", "--bytes", "3"), "--bytes"),

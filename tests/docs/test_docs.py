@@ -29,6 +29,7 @@ LONG = 30.0  # seconds: what may take as many shows how far it is
 ELSEWHERE = {  # commands that take long, and what runs them besides
     "emit --all --check": "`make test`, before the tests",
     "serve dense -m 64 --set stages=3": "tests/tools/test_serve.py: it serves until it is interrupted",
+    "repack path/of/a/model -o path/of/ours": "tests/tools/test_repack_command.py: there is no such checkpoint",
     "compile --all --json": "tests/emit/test_nvrtc.py, kernel by kernel",
     **{
         f"timeline fp8_block/base -m 4096 -n 7168 -k 2048 --device gpu {shown}": "tests/gpu/test_gpu_timeline.py"

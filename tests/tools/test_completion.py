@@ -52,7 +52,7 @@ def answers(line: str, folder: Path, **more) -> set[str]:
 
 def test_commands(tmp_path):
     assert answers("", tmp_path) == {*COMMANDS, "-h", "--help", "--version"}
-    assert answers("re", tmp_path) == {"report"}
+    assert answers("re", tmp_path) == {"repack", "report"}
     module = ("python", "-m", "gemmgen")
     assert answers("e", tmp_path, program=module) == {"emit", "emulate", "explain", "errors"}
 

@@ -33,6 +33,8 @@ REFUSED = [  # a line, and of its error: argument, value, a pattern of what is a
     ("emit dense --set stages=99", "stages", 99, "must be"),
     ("emit dense --set registers=[1,2,3]", "registers", "(1, 2, 3)", "must be"),
     ("emit fp8_block --ab bf16", "a", "bf16", "fp8_block multiplies e4m3 x e4m3 or s8 x s8"),
+    ("repack x", "-o", None, "is required"),
+    ("repack x -o y --shard-size 0GB", "--shard-size", "0GB", "must be a positive number of bytes"),
     ("host zz", "what", "zz", "must be one of"),
 ]  # fmt: skip
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import math
 import tempfile
 from functools import lru_cache
 from pathlib import Path
@@ -23,6 +24,15 @@ PROFILE = {
     BUSY: ("%", "97.5"),
     TENSOR: ("%", "61"),
     DRAM: ("%", "8.25"),
+}
+# Of experts like gpt-oss's: with a config, and one file alone.
+CHECKPOINTS = ("given/model", "given/alone.safetensors")
+MODEL = {"model_type": "gpt_oss", "quantization_config": {"quant_method": "mxfp4"}}
+EXPERTS = {
+    "experts.gate_up_proj_blocks": (1, 64, 1, 16),
+    "experts.gate_up_proj_scales": (1, 64, 1),
+    "experts.down_proj_blocks": (1, 32, 1, 16),
+    "experts.down_proj_scales": (1, 32, 1),
 }
 EXHIBITS = 2  # of the gallery: enough to see that it is asked for
 ROWS = 4  # of the databases, of a file of rows
@@ -44,11 +54,26 @@ def made() -> dict[Path, bytes]:
         "trace.json": _trace(),
     }
     found = {FOLDER / name: text.encode() for name, text in texts.items()}
+    found |= dict.fromkeys(
+        (FOLDER / "model/x.safetensors", FOLDER / "alone.safetensors"), _experts()
+    )
+    found[FOLDER / "model/config.json"] = json.dumps(MODEL).encode()
     for e in GALLERY[:EXHIBITS]:
         a = artifact(e)
         for suffix, text in ((".cu", a.source), (".ir", emit_command.ir_text(a))):
             found[Path("generated", f"{path_of(e)}{suffix}")] = text.encode()
     return found
+
+
+def _experts() -> bytes:
+    """A file of the safetensors format."""
+    told, at = {}, 0
+    for name, shape in EXPERTS.items():
+        size = math.prod(shape)
+        told[name] = {"dtype": "U8", "shape": shape, "data_offsets": (at, at + size)}
+        at += size
+    head = json.dumps(told).encode()
+    return len(head).to_bytes(8, "little") + head + bytes([120]) * at
 
 
 def _trace() -> str:

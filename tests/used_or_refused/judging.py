@@ -34,7 +34,11 @@ SIDES = ("-m", "-n", "-k")
 COUNTS = ("--groups", "--ranks")  # of what one launch is of
 SEEN = {*PROBLEM, *CONFIGS, *SIDES, *COUNTS}
 # What is meant where an option is not given, which must be told from one that is.
-MEANT = {("moe", "--device"): H200.device_name, ("moe", "--model"): "v3"}
+MEANT = {
+    ("moe", "--device"): H200.device_name,
+    ("moe", "--model"): "v3",
+    ("repack", "--activations"): "bf16",
+}
 # Where a GPU or NVRTC is missing, what was handed on shows these besides.
 HANDED_ON = {"prepare": {"--shapes", "--up-to"}, "pack": {"--shapes", "--up-to"}}
 OTHER_NAMES = {

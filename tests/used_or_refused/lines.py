@@ -30,7 +30,7 @@ from gemmgen.problem import LAYOUTS
 from gemmgen.recipes import recipe
 from gemmgen.see.layout_page import VIEWS
 
-from . import inventory
+from . import given_files, inventory
 
 Item = tuple[str, ...]  # an option and its value, or a flag
 
@@ -193,6 +193,8 @@ OF: dict[tuple[str, str], st.SearchStrategy[str]] = {  # where a name means some
     ("chart", "-o"): files("chart.svg"),
     ("tune", "-o"): files("t.jsonl"),
     ("report", "-o"): files("page.html"),
+    ("repack", "checkpoint"): files(*given_files.CHECKPOINTS),
+    ("repack", "--shard-size"): of(1000, 3000),  # of a few kB in all
     ("host", "what"): of("calls", "operators", "import"),
 }
 
