@@ -157,16 +157,23 @@ def places(code: Coding | Lookup) -> tuple[Any, Any, Any]:
     return row.reshape(-1, CODES), column.reshape(-1, CODES), bits.reshape(-1, CODES, 4)
 
 
+@cache
+def tables(code: Coding | Lookup) -> Any:
+    """Of each of a word's eight codes and of each value, the word's bits: uint32 [8, 16]. They are at the same places in every word."""
+    _, _, bits = places(code)
+    values = np.arange(16, dtype=np.uint32)
+    parts = [(values >> np.uint32(3 - i) & 1) << bits[0, :, i : i + 1].astype(np.uint32) for i in range(4)]  # fmt: skip
+    return np.bitwise_or.reduce(parts)
+
+
 def _words(tiles: Bytes, code: Coding | Lookup) -> Bytes:
     """[..., 64, 128] -> the bytes of a block's codes."""
-    row, column, bits = places(code)
-    codes = tiles[..., row, column].astype(np.uint32)
-    fields = sum(
-        (codes >> np.uint32(3 - j) & 1) << b.astype(np.uint32)
-        for j, b in enumerate(np.moveaxis(bits, -1, 0))
-    )
-    words = np.bitwise_or.reduce(fields, -1)
-    return np.ascontiguousarray(words, np.uint32).view(np.uint8)
+    row, column, _ = places(code)
+    codes = np.ascontiguousarray(tiles).reshape(-1, ROWS * COLUMNS)
+    words = np.zeros((len(codes), CODES_BYTES // 4), np.uint32)
+    for table, at in zip(tables(code), (row * COLUMNS + column).T, strict=True):
+        words |= np.take(table, np.take(codes, at, 1))
+    return words.view(np.uint8).reshape(*tiles.shape[:-2], CODES_BYTES)
 
 
 def _pairs() -> Any:

@@ -21,7 +21,7 @@ from gemmgen.formats import (
     quantise,
     widest_group,
 )
-from gemmgen.formats.packing import multiplied, numbers, pack, places, rescaled, unpack
+from gemmgen.formats.packing import multiplied, numbers, pack, places, rescaled, tables, unpack
 from gemmgen.ir.codings import CODINGS, LOOKUP
 from gemmgen.ir.dtypes import BF16, E4M3, F16
 from gemmgen.ir.packed import OF_16_BITS
@@ -74,6 +74,15 @@ def test_codes_for_bytes_lie_where_a_fragment_has_them():
     np.add.at(seen, (row, column), 1)
     assert (seen == 1).all()
     assert all(sorted(x.ravel().tolist()) == list(range(32)) for x in bits)
+
+
+@pytest.mark.parametrize("code", (*CODINGS, LOOKUP), ids=lambda c: f"{c.element}-{c.to}")
+def test_a_words_codes_have_their_own_bits_the_same_in_every_word(code):
+    _, _, bits = places(code)
+    assert (bits == bits[0]).all() and sorted(bits[0].ravel()) == [*range(32)]
+    for value in range(16):
+        wanted = [sum((value >> 3 - i & 1) << int(b) for i, b in enumerate(x)) for x in bits[0]]
+        assert tables(code)[:, value].tolist() == wanted
 
 
 @kinds
