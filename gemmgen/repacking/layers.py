@@ -66,6 +66,10 @@ LINEAR = {
 }
 
 
+# By method, how a tensor's name ends that only its layers have.
+OWN = {"awq": ".qzeros", "gptq": ".qzeros", "gptq_v2": ".qzeros", "mxfp4": "_scales"}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
     """What all layers are packed from, and for. format: of INT4 with scales of the dtype of activations."""
@@ -109,8 +113,12 @@ def format_of(stated: Stated, to: DType, group: int) -> Format:
 
 
 def names(tensors: Mapping[str, Any], method: str) -> list[str]:
-    """Of the layers that are quantised by `method`. Raises ArgumentError where there is none."""
+    """Of the layers that are quantised by `method`. Raises ArgumentError where there is none, and for one of which only other tensors are there."""
     suffix, _ = METHODS[method]
+    for name in tensors:
+        layer = name.removesuffix(OWN[method]) if method in OWN else name
+        if layer != name and layer + suffix not in tensors:
+            raise ArgumentError(layer + suffix, None, f"must be among the tensors, as {name} is")
     found = [name.removesuffix(suffix) for name in tensors if name.endswith(suffix)]
     if not found:
         raise ArgumentError("source", method, f"must have a tensor *{suffix}, as {method} does")

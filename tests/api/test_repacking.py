@@ -10,6 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from hostile.checkpoints import BAD  # noqa: E402
 from saved import (  # noqa: E402
     EXPERTS,
     GPT_OSS,
@@ -408,7 +409,7 @@ def test_configs_are_refused(tmp_path, says):
     assert str(e.value).lower() == str(value).lower() and e.allowed.startswith("must ")
 
 
-@pytest.mark.parametrize("name", ("qzeros", "scales"))
+@pytest.mark.parametrize("name", ("qweight", "qzeros", "scales"))
 def test_a_tensor_that_is_missing_is_named(tmp_path, name):
     tensors = llama()
     del tensors[f"{UP}.{name}"]
@@ -530,6 +531,28 @@ def test_a_tensor_of_more_than_the_file_has_is_refused(tmp_path):
         repack(source, tmp_path / "out")
 
 
+@pytest.mark.parametrize("says", BAD)
+def test_files_that_are_none_are_refused(tmp_path, says):
+    (tmp_path / "x.safetensors").write_bytes(BAD[says][2])
+    with pytest.raises(ArgumentError):
+        repack(tmp_path / "x.safetensors", tmp_path / "out", method="awq")
+    assert [x.name for x in tmp_path.iterdir()] == ["x.safetensors"]
+
+
+@pytest.mark.parametrize("text", ("", "[]", "{", '{"quantization_config": 3}', "\xff"))
+def test_configs_that_are_none_are_refused(tmp_path, text):
+    source = save(tmp_path / "model", llama(), config())
+    (source / "config.json").write_text(text, encoding="latin-1")
+    with pytest.raises(ArgumentError):
+        repack(source, tmp_path / "out")
+
+
+def test_one_of_several_files_is_refused_where_a_layer_goes_on(tmp_path):
+    source = save(tmp_path / "model", llama(), config())
+    with pytest.raises(ArgumentError, match="must be among the tensors"):
+        repack(source / "model-00002-of-00003.safetensors", tmp_path / "out")
+
+
 EXPERT = "model.layers.0.mlp.experts"
 
 
@@ -549,6 +572,7 @@ def test_other_experts_than_gpt_oss_s_are_refused(tmp_path, changed, argument):
     (
         (f"{EXPERT}.down_proj_blocks", None),
         (f"{EXPERT}.down_proj_scales", None),
+        (f"{EXPERT}.gate_up_proj_blocks", None),
         (f"{EXPERT}.down_proj_bias", None),
         (f"{EXPERT}.down_proj_blocks", torch.zeros(EXPERTS, HIDDEN, 3, 16, dtype=torch.uint8)),
         (f"{EXPERT}.gate_up_proj_blocks", torch.zeros(EXPERTS, 3, 2, 16, dtype=torch.uint8)),
