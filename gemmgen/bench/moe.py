@@ -22,6 +22,8 @@ from .timing import Run, Samples, launches, recorded, samples
 # What a launch does, by how its kernel's name begins. GEMMs have numbers.
 STAGES = {"route_": "route", "cast_": "cast", "spread_": "spread", "combine_": "combine"}
 GEMM, GEMMS = "gemmgen_", "GEMM"
+WAYS, REPLAYED = ("eager", "graph"), "replayed"
+Started = tuple[str, float, float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +31,8 @@ class Row:
     """One number of tokens, which go to `touched` experts. Microseconds, medians. launches: of each launch of gemmgen's layer its
     device time; kernels: of all of them, with their interquartile range over it; read: of a kernel that only reads the
     weights of as many experts. graph, torch and chains, DeepGEMM's by name: replays between events. None, or not there: not timed;
-    left_out says why, by name. eager: by name, calls between events, the host's time in them where that is longer."""
+    left_out says why, by name. eager: by name, calls between events, the host's time in them where that is longer. timeline: of gemmgen's layer called and replayed
+    (`WAYS`) each launch, what it does, when it began after the first did, and how long it took."""
 
     tokens: int
     touched: int
@@ -43,6 +46,7 @@ class Row:
     chains: Mapping[str, float] = field(default_factory=dict)
     eager: Mapping[str, float] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
+    timeline: Mapping[str, tuple[Started, ...]] = field(default_factory=dict)
     sm_mhz: float | None = None
 
     @property
@@ -116,7 +120,8 @@ def _row(asked: Asked, w: Weights, count: int, log: Log) -> Row:
     if FLOOR in asked.providers:
         floor[FLOOR] = read.over(w.spans(t.touched))
         floor[FLOOR].check()
-    found = recorded({OURS: ours, **floor}, asked.repeats)
+    found = recorded({OURS: ours, REPLAYED: graphs[OURS], **floor}, asked.repeats)
+    replays = found.pop(REPLAYED)
     device = {name: samples(name, runs) for name, runs in found.items()}
     method = Method(mode=CHAIN, repeats=asked.repeats)
     replayed = chain.measure(method, graphs, log)
@@ -135,6 +140,10 @@ def _row(asked: Asked, w: Weights, count: int, log: Log) -> Row:
         chains={name: replayed[name].median * 1e6 for name in moe_deep_gemm.CAST if name in graphs},
         eager={name: x.median * 1e6 for name, x in eager.items()},
         left_out=left_out,
+        timeline={
+            way: started(launches(OURS, runs))
+            for way, runs in zip(WAYS, (found[OURS], replays), strict=True)
+        },
         sm_mhz=(graph.clocks or UNKNOWN).sm_mhz,
     )
 
@@ -166,15 +175,24 @@ def verify(way: Way, t: Tokens) -> None:
 def named(run: Run) -> dict[str, float]:
     """Microseconds of a call's launches by what they do, in order. Raises GemmgenError if no GEMM is among them."""
     found: dict[str, float] = {}
+    for name, _, took in started(run):
+        found[name] = found.get(name, 0.0) + took
+    return found
+
+
+def started(run: Run) -> tuple[Started, ...]:
+    """Of each of a call's launches, in order, what it does, when it began and how long it took, microseconds. Raises GemmgenError if no GEMM is among them."""
+    found: list[Started] = []
     gemms = 0
     for x in run:
         gemms += x.kernel.startswith(GEMM)
         of = next((s for begins, s in STAGES.items() if x.kernel.startswith(begins)), x.kernel)
         name = f"{GEMMS} {gemms}" if x.kernel.startswith(GEMM) else of
-        found[name] = found.get(name, 0.0) + x.seconds * 1e6
+        found.append((name, x.start * 1e6, x.seconds * 1e6))
     if not gemms:
-        raise GemmgenError(f"the profiler saw no GEMM, only {', '.join(found) or 'nothing'}")
-    return found
+        seen = ", ".join(name for name, *_ in found) or "nothing"
+        raise GemmgenError(f"the profiler saw no GEMM, only {seen}")
+    return tuple(found)
 
 
 def _microseconds(found: Mapping[str, Samples], name: str) -> float | None:

@@ -24,10 +24,11 @@ MOST = 1 << 16  # calls of `do_bench`: the profiler keeps records of all
 
 @dataclass(frozen=True, kw_only=True)
 class Timed:
-    """A kernel, or a copy or a fill of the driver's, and how long it ran."""
+    """A kernel, or a copy or a fill of the driver's, how long it ran, and when it began, from the call's first one on."""
 
     kernel: str
     seconds: float
+    start: float = 0.0
 
 
 Run = tuple[Timed, ...]  # what one call launched, in order
@@ -127,13 +128,17 @@ def samples(name: str, runs: Sequence[Run]) -> Samples:
 
 
 def launches(name: str, runs: Sequence[Run]) -> Run:
-    """What each run of the call of that name launched, in order, with medians of their seconds. Raises GemmgenError if
+    """What each run of the call of that name launched, in order, with medians of their seconds and starts. Raises GemmgenError if
     they launched different kernels."""
     order = [x.kernel for x in runs[0]]
     if any([x.kernel for x in run] != order for run in runs):
         raise GemmgenError(f"{name}: not every call launched the same kernels")
     return tuple(
-        Timed(kernel=kernel, seconds=median(run[i].seconds for run in runs))
+        Timed(
+            kernel=kernel,
+            seconds=median(run[i].seconds for run in runs),
+            start=median(run[i].start for run in runs),
+        )
         for i, kernel in enumerate(order)
     )
 
@@ -143,10 +148,12 @@ def _segments(profile: Any) -> list[Run]:
     cuda = torch().autograd.DeviceType.CUDA
     events = [e for e in profile.events() if e.device_type == cuda]
     segments: list[list[Timed]] = []
+    first = 0.0
     for e in sorted(events, key=lambda e: e.time_range.start):
         if FLUSH_KERNEL in e.name:
             segments.append([])
         elif segments:
-            took = e.time_range.elapsed_us() * 1e-6
-            segments[-1].append(Timed(kernel=e.name, seconds=took))
+            begun, took = e.time_range.start * 1e-6, e.time_range.elapsed_us() * 1e-6
+            first = first if segments[-1] else begun
+            segments[-1].append(Timed(kernel=e.name, seconds=took, start=begun - first))
     return [tuple(s) for s in segments]

@@ -25,6 +25,7 @@ from ..bench.moe_sizes import (
 )
 from ..errors import ArgumentError
 from ..runtime import driver
+from ..see.launch_trace import launch_trace
 from ..untrusted import whole
 from . import files, given, moe_explain
 from .offers import some
@@ -38,7 +39,7 @@ MOST_SEED = (1 << 63) - 1  # torch's generators take no more
 SIZES = ("experts", "top", "hidden", "intermediate")
 AFTER = ("sum", "over GEMMs", "graph", "torch", "over torch", "read", "over read")
 OVER, EAGER, LEFT_OUT = "over", "eager", "left_out"
-MAPPED = ("launches", "chains", "eager", LEFT_OUT)  # of a row, by name
+MAPPED = ("launches", "chains", "eager", LEFT_OUT, "timeline")  # of a row, by name
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -87,6 +88,12 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", metavar="FOLDER", type=given.path, help="write moe.csv and moe.json here"
     )
+    parser.add_argument(
+        "--trace",
+        metavar="FILE",
+        type=given.path,
+        help="write a timeline of each layer's launches, called and replayed from a graph, for Perfetto",
+    )
     moe_explain.add(parser)
 
 
@@ -122,8 +129,18 @@ def main(args: argparse.Namespace) -> int:
         mark = {"generator": "gemmgen bench"}
         files.write(args.o, "moe.json", json.dumps({**mark, **report}, indent=2).encode())
         files.write(args.o, "moe.csv", as_csv(rows).encode())
+    if args.trace:
+        files.write(args.trace.parent, args.trace.name, traced(rows, summary).encode())
     print(json.dumps(report, indent=2) if args.json else table(rows, summary))
     return 0
+
+
+def traced(rows: Sequence[Row], summary: dict[str, Any]) -> str:
+    """In the Trace Event Format: a process per number of tokens and way."""
+    calls = {
+        f"{r.tokens} tokens, {way}": started for r in rows for way, started in r.timeline.items()
+    }
+    return launch_trace(summary, calls)
 
 
 def _sizes(args: argparse.Namespace) -> tuple[str, Sizes]:

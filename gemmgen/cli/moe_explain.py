@@ -16,7 +16,7 @@ from . import files, given
 from .moe_launches import layer
 
 OURS = ("device", "html", "svg")  # options that nothing else has
-TIMED = ("router", "providers", "repeats", "seed", "o")
+TIMED = ("router", "providers", "repeats", "seed", "o", "trace")
 
 
 def add(parser: argparse.ArgumentParser) -> None:

@@ -18,7 +18,7 @@ Event = dict[str, Any]
 def chrome_trace(t: Timeline, clock_hz: float) -> str:
     """JSON text: a process per CTA, a thread per line, a complete event ("X") per interval that takes time;
     times in microseconds at `clock_hz`, and as cycles among the arguments."""
-    return _document(_about(t, clock_hz), _events(t, clock_hz, 0, "CTA"))
+    return document(_about(t, clock_hz), _events(t, clock_hz, 0, "CTA"))
 
 
 def measured_trace(m: Measured, s: Timeline, clock_hz: float) -> str:
@@ -35,7 +35,7 @@ def measured_trace(m: Measured, s: Timeline, clock_hz: float) -> str:
         *_events(s, clock_hz, 0, "simulated CTA"),
         *_events(m.timeline, own, ctas, "measured CTA"),
     ]
-    return _document(about, events)
+    return document(about, events)
 
 
 def _about(t: Timeline, clock_hz: float) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def _about(t: Timeline, clock_hz: float) -> dict[str, Any]:
     }
 
 
-def _document(about: dict[str, Any], events: list[Event]) -> str:
+def document(about: dict[str, Any], events: list[Event]) -> str:
     body, head = ",\n".join(json.dumps(e) for e in events), json.dumps(about)
     return f'{{"otherData": {head},\n"displayTimeUnit": "ns",\n"traceEvents": [\n{body}\n]}}\n'
 
@@ -65,13 +65,13 @@ def _events(t: Timeline, clock_hz: float, first: int, process: str) -> list[Even
 
 def _names(lines: tuple[Track, ...], first: int, process: str) -> Iterator[Event]:
     for cta in sorted({line.cta for line in lines}):
-        yield _meta("process_name", first + cta, 0, name=f"{process} {cta}")
+        yield meta("process_name", first + cta, 0, name=f"{process} {cta}")
     for number, line in enumerate(lines):
-        yield _meta("thread_name", first + line.cta, number, name=line.name)
-        yield _meta("thread_sort_index", first + line.cta, number, sort_index=number)
+        yield meta("thread_name", first + line.cta, number, name=line.name)
+        yield meta("thread_sort_index", first + line.cta, number, sort_index=number)
 
 
-def _meta(kind: str, process: int, thread: int, **args: Any) -> Event:
+def meta(kind: str, process: int, thread: int, **args: Any) -> Event:
     return {"name": kind, "ph": "M", "pid": process, "tid": thread, "args": args}
 
 

@@ -116,6 +116,7 @@ ROWS = {
         "--repeats": (("--repeats", "1"), "--repeats"),
         "--seed": (("--seed", "-1"), "--seed"),
         "--explain": (("--explain", "-o", "out"), "-o"),
+        "--trace": (("--trace", ""), "--trace"),
         **{x: ((x, "x"), x) for x in ("--device", "--html", "--svg")},
     },
     "host": {"what": (("zz",), "what"), "--repeats": (("--repeats", "1"), "--repeats")},

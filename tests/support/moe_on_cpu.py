@@ -46,9 +46,12 @@ def cpu(on_cpu, monkeypatch):  # noqa: F811
 
     def recorded(calls, repeats):
         calls["gemmgen"]()
-        ours = tuple(Timed(kernel=name, seconds=us * US) for name, us in KERNELS)
+        ours = tuple(
+            Timed(kernel=name, seconds=us * US, start=100 * i * US)
+            for i, (name, us) in enumerate(KERNELS)
+        )
         theirs = (Timed(kernel="read_4_by_1x512x8", seconds=95 * US),)
-        return {name: [ours if name == "gemmgen" else theirs] * repeats for name in calls}
+        return {name: [theirs if name == "read" else ours] * repeats for name in calls}
 
     def measure(method, replays, log):
         assert method.cold == "flush"

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from gemmgen.bench import moe
+from gemmgen.bench.moe import WAYS
 from gemmgen.bench.moe_sizes import MODELS
 from gemmgen.cli import main, moe_command
 from gemmgen.runtime import driver
@@ -40,6 +41,13 @@ def row(**changes):
     given = {"tokens": 8, "touched": 60, "launches": launches, "kernels": 114.0, "spread": 0.01}
     given |= {"graph": 120.0, "graph_spread": 0.02, "torch": 240.0, "read": 95.0}
     given |= {"eager": {"gemmgen": 150.0, "torch": 300.0}}
+    apart = {"eager": 30.0, "graph": 1.0}  # from a launch to the next
+    given |= {
+        "timeline": {
+            way: tuple((n, i * (60 + gap), us) for i, (n, us) in enumerate(launches.items()))
+            for way, gap in apart.items()
+        }
+    }
     return moe.Row(**given | changes)
 
 
@@ -128,6 +136,21 @@ def test_json_and_files(asked, capsys, tmp_path):
     rows = [*csv.DictReader(lines)]
     assert mark == "# gemmgen bench" and [r["tokens"] for r in rows] == ["8", "9"]
     assert rows[0]["GEMM 1"] == "60.0" and rows[0]["over_torch"] == "0.5"
+
+
+def test_a_timeline(asked, capsys, tmp_path):
+    """A process per number of tokens and way, with each launch where it began."""
+    file = tmp_path / "layer.json"
+    assert main(["moe", "--tokens", "8,9", "--trace", str(file), "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    trace = json.loads(file.read_text())
+    assert trace["otherData"]["model"] == "v3" and trace["otherData"]["source"] == "timed"
+    names = {
+        e["pid"]: e["args"]["name"] for e in trace["traceEvents"] if e["name"] == "process_name"
+    }
+    assert [*names.values()] == [f"{n} tokens, {way}" for n in (8, 9) for way in WAYS]
+    of_second = [e for e in trace["traceEvents"] if e["ph"] == "X" and e["pid"] == 1]
+    assert [[e["name"], e["ts"], e["dur"]] for e in of_second] == rows[0]["timeline"]["graph"]
 
 
 @pytest.mark.parametrize(
