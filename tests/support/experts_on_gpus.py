@@ -15,9 +15,9 @@ EXPERTS, HIDDEN, INNER, TOKENS, TOP = 16, 1024, 512, 96, 4  # tokens of a rank
 BF16 = torch.bfloat16
 FROZEN = ("fp8", "mxfp4", "mxfp4 by fp8")
 TRAINED = ("bf16 that trains", "fp8 that trains")
-CLOSE = (
-    2.0**-6
-)  # of the length of what one GPU computes, whose configs are of other numbers of rows
+# Of the length of what one GPU computes, whose configs are of other numbers of rows; of gradients in FP8, which are quantised after they travelled, where
+# one GPU quantises what never was rounded: a code is up to 2^-4 of itself away.
+CLOSE, CODES = 2.0**-6, 2.0**-4
 PATIENCE = 240  # seconds
 
 
@@ -39,9 +39,9 @@ def drawn(kind):
     return nn.Experts4bit.from_packed(*packed, order="alternating").cuda()
 
 
-def near(name, found, want):
+def near(name, found, want, bound=CLOSE):
     off, size = (found.double() - want.double()).norm(), want.double().norm()
-    assert found.shape == want.shape and off <= CLOSE * size, (name, float(off / size))
+    assert found.shape == want.shape and off <= bound * size, (name, float(off / size))
 
 
 def run(rank, ranks, store, kind):
@@ -55,12 +55,13 @@ def run(rank, ranks, store, kind):
         mesh = dist.device_mesh.init_device_mesh("cuda", (ranks,))
         parallelize_module(many, mesh, ExpertParallel())
         for tokens in (TOKENS, 1):
-            check(one, many, rank, ranks, tokens, kind in TRAINED)
+            bound = CODES if "fp8" in kind else CLOSE
+            check(one, many, rank, ranks, tokens, bound, kind in TRAINED)
     finally:
         dist.destroy_process_group()
 
 
-def check(one, many, rank, ranks, tokens, trains):
+def check(one, many, rank, ranks, tokens, bound, trains):
     x = torch.randn(ranks * tokens, HIDDEN).to("cuda", BF16)
     chosen = torch.rand(ranks * tokens, EXPERTS).argsort(1)[:, :TOP].cuda()
     chosen[::5, 1] = -1
@@ -77,10 +78,10 @@ def check(one, many, rank, ranks, tokens, trains):
     want.backward(dy)
     y.backward(dy.chunk(ranks)[rank])
     of_x, of_weights, mine_x, mine_weights = (t.grad for t in leaves)
-    near("x", mine_x, of_x.chunk(ranks)[rank])
-    near("weights", mine_weights, of_weights.chunk(ranks)[rank])
+    near("x", mine_x, of_x.chunk(ranks)[rank], bound)
+    near("weights", mine_weights, of_weights.chunk(ranks)[rank], bound)
     for name in ("gate_up", "down"):
         found, exact = getattr(many, name).grad.to_local(), getattr(one, name).grad
-        near(name, found, exact.chunk(ranks)[rank])
+        near(name, found, exact.chunk(ranks)[rank], bound)
     one.zero_grad(set_to_none=True)
     many.zero_grad(set_to_none=True)
