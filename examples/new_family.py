@@ -61,7 +61,7 @@ def register() -> None:
     if NAME in FAMILIES:
         return
     sums = Recipe(
-        operands=((E4M3, E4M3),), promotes=True, scale_rows=0, scale_depth=0, unroll=1, coded=False
+        operands=((E4M3, E4M3),), promotes=True, scale_rows=0, scale_depth=0, unroll=1, coded=0
     )
     add(NAME, Family(build, "FP8, promoted, stages released late"), sums)
 

@@ -214,7 +214,7 @@ def _work(of: Workload, c: Config, price: Price, cluster: Cluster) -> Work:
 def _decoding(of: Workload, c: Config) -> float:
     """Cycles per wave and K block in which a warpgroup makes numbers of codes, one half while the other is multiplied, and others take of the issue slots."""
     cycles = FIT.decoding_bytes if of.problem.a.bits == 8 else FIT.decoding
-    return of.recipe.coded * cycles * (1 + FIT.decoding_beside * (c.sharing * c.slices - 1))
+    return bool(of.recipe.coded) * cycles * (1 + FIT.decoding_beside * (c.sharing * c.slices - 1))
 
 
 def _narrow(of: Workload, c: Config) -> float:

@@ -13,7 +13,7 @@ from .ir.dtypes import BF16, DTYPES, E4M3, F16, F32, S32, DType
 from .ir.expr import ACC, BEFORE, Expr
 from .ir.groupings import GROUPINGS, Grouping
 from .ir.heads import NO_GAPS, Heads, heads_of
-from .ir.packed import FORMS, Form
+from .ir.packed import Form, forms
 from .notebook import table
 from .problem_checks import (
     check_accumulate,
@@ -187,8 +187,9 @@ class Problem:
 
     @property
     def form(self) -> Form | None:
-        """How B is packed, if it is of 4 bits."""
-        return FORMS[self.b][self.weights] if self.weights else None
+        """How B is packed, if it is of codes."""
+        coded = recipe(self.family).coded
+        return forms(coded, self.b)[self.weights] if coded else None
 
     @property
     def gaps(self) -> Heads:

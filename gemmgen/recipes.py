@@ -20,7 +20,7 @@ class Recipe:
     scale_depth: K that shares a scale; 0 likewise.
     unroll: K blocks per trip of the consumers' loop that the choice takes: worth 3 % to 10 % where they are promoted
     (docs/findings.md).
-    coded: whether B is weights of 4 bits, packed, which become numbers in registers.
+    coded: bits of B's codes, packed weights, which become numbers in registers; 0 where B is numbers.
     """
 
     operands: tuple[tuple[DType, DType], ...]
@@ -28,7 +28,7 @@ class Recipe:
     scale_rows: int
     scale_depth: int
     unroll: int
-    coded: bool
+    coded: int
 
     def __post_init__(self) -> None:
         if not self.operands:
@@ -71,7 +71,7 @@ RECIPES = {
         scale_rows=SCALE_BLOCK,
         scale_depth=SCALE_BLOCK,
         unroll=4,
-        coded=False,
+        coded=0,
     ),
     # A register per four columns: with the loop unrolled ptxas spills the largest tiles.
     FP8_1D1D: Recipe(
@@ -80,18 +80,16 @@ RECIPES = {
         scale_rows=1,
         scale_depth=SCALE_BLOCK,
         unroll=1,
-        coded=False,
+        coded=0,
     ),
-    FP8: Recipe(
-        operands=FP8_PAIRS, promotes=True, scale_rows=0, scale_depth=0, unroll=4, coded=False
-    ),
+    FP8: Recipe(operands=FP8_PAIRS, promotes=True, scale_rows=0, scale_depth=0, unroll=4, coded=0),
     DENSE: Recipe(
         operands=((BF16, BF16), (F16, F16), *FP8_PAIRS, (S8, S8)),
         promotes=False,
         scale_rows=0,
         scale_depth=0,
         unroll=1,
-        coded=False,
+        coded=0,
     ),
     W4A16: Recipe(
         operands=((BF16, BF16), (F16, F16)),
@@ -99,7 +97,7 @@ RECIPES = {
         scale_rows=0,
         scale_depth=0,
         unroll=1,
-        coded=True,
+        coded=4,
     ),
     W4A8: Recipe(
         operands=((E4M3, E4M3),),
@@ -107,7 +105,7 @@ RECIPES = {
         scale_rows=0,
         scale_depth=0,
         unroll=1,
-        coded=True,
+        coded=4,
     ),
 }
 

@@ -13,7 +13,7 @@ from .emit import plain
 from .emit.decoding import SPELLED
 from .ir.codings import STEP, THREADS
 from .ir.dtypes import E4M3
-from .ir.packed import CODES_BYTES, COLUMNS, ROWS, Form
+from .ir.packed import COLUMNS, ROWS, Form
 from .ir.resources import Param
 
 SM_CTAS = 8
@@ -59,6 +59,6 @@ class Unpacking(Form):
 
 def source(unpacking: Unpacking) -> str:
     """The kernel's self-contained CUDA source: it includes nothing under NVRTC. Same kernel, same bytes."""
-    sizes = {"rows": ROWS, "columns": COLUMNS, "step": STEP, "codes_bytes": CODES_BYTES}
+    sizes = {"rows": ROWS, "columns": COLUMNS, "step": STEP}
     spelled = {f.__name__: f for f in SPELLED}
     return plain("unpacking/unpack.cu.j2", PTX_PAIRS, kernel=unpacking, **sizes, **spelled)

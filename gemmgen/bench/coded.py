@@ -7,7 +7,7 @@ from typing import Any
 from .. import quant
 from ..formats import named
 from ..ir.codings import ZERO, Coding
-from ..ir.packed import CODES_BYTES, COLUMNS, PAIRS, ROWS, Form
+from ..ir.packed import COLUMNS, PAIRS, ROWS, Form
 from ..runtime.torch_tensors import torch, torch_dtype
 from .data import EXACT, Data
 
@@ -20,7 +20,9 @@ def drawn(form: Form, sides: tuple[int, ...], data: Data) -> quant.Packed:
     *lead, n, k = sides
     named(form.format).group_of(k)
     blocks = (*lead, -(-n // ROWS), -(-k // COLUMNS))
-    codes = torch().randint(0, 256, (*blocks, CODES_BYTES), dtype=torch().uint8, device=data.device)
+    codes = torch().randint(
+        0, 256, (*blocks, form.codes_bytes), dtype=torch().uint8, device=data.device
+    )
     records = _records(form, (*blocks, PAIRS * 2 * form.groups), data)
     return quant.Packed(
         format=named(form.format),
@@ -36,7 +38,7 @@ def _records(form: Form, shape: tuple[int, ...], data: Data) -> Any:
     def integers(first: int, end: int) -> Any:
         return torch().randint(first, end, shape, dtype=torch().int32, device=data.device)
 
-    if form.record in ("shift", "exponent"):
+    if form.by in ("shift", "exponent"):
         fraction = integers(0, 1 if data.kind == EXACT else 1 << form.record_bits)
         exponents = integers(-1, 2) + form.record_bias << form.record_bits
         return (exponents + fraction).to(torch().uint8)

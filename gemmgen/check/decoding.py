@@ -11,9 +11,9 @@ from .agent import Agent
 from .reader import Held, Reader
 
 # A block: 64 rows and 128 columns of codes, then 32 records, of two rows each.
-BLOCK_ROWS, BLOCK_COLUMNS, CODES, PAIRS = 64, 128, 4096, 32
+BLOCK_ROWS, BLOCK_COLUMNS, PAIRS = 64, 128, 32
 PIECE, WARP, WARPS = 16, 32, 4  # bytes; threads; warps of a warpgroup
-WORDS, HALVES, A_REGISTERS = 8, 2, 4  # of a thread in a block; of a block; of a step
+WORD_BYTES, HALVES, A_REGISTERS = 4, 2, 4  # of a register; of a block; of a step
 K_BYTES = 32  # of a step
 HALF, CODED = "half {} of the numbers", "codes"
 
@@ -21,7 +21,7 @@ HALF, CODED = "half {} of the numbers", "codes"
 def of_blocks(
     kernel: ir.Kernel, s: ir.LoadBlocks | ir.ReadCodes, start: int, agent: Agent, stage: int
 ) -> Iterator[tuple[int, int]]:
-    """All of a stage; or 16 bytes of each thread, those of all 128 side by side, twice, and of each quad of lanes its two rows' record."""
+    """All of a stage; or 16 bytes of each thread, those of all 128 side by side, as often as there are, and of each quad of lanes its two rows' record."""
     buffer = kernel.buffer(s.smem)
     block = start + stage * buffer.stage_bytes
     if isinstance(s, ir.LoadBlocks):
@@ -29,11 +29,12 @@ def of_blocks(
         return
     block += s.wave_bytes or 0
     block += agent.share * (s.warpgroup_bytes or 0)
-    record = (buffer.row_bytes - CODES) // WARPS
+    codes = _codes(s)
+    record = (buffer.row_bytes - codes) // WARPS
     for warp in agent.warps:
-        for first in range(PIECE * WARP * warp, CODES, PIECE * WARP * WARPS):
+        for first in range(PIECE * WARP * warp, codes, PIECE * WARP * WARPS):
             yield block + first, block + first + PIECE * WARP
-        yield block + CODES + record * warp, block + CODES + record * (warp + 1)
+        yield block + codes + record * warp, block + codes + record * (warp + 1)
 
 
 def of_codes(r: Reader, s: ir.ReadCodes | ir.Decode) -> None:
@@ -83,16 +84,17 @@ def read(kernel: ir.Kernel, s: ir.ReadCodes) -> Iterator[str]:
     of = kernel.buffer(s.smem)
     if s.form.to != kernel.instr.a or of.row_bytes != s.form.block_bytes:
         yield f"{of.name} has blocks of {of.row_bytes} bytes, {s.form.name} has {s.form.block_bytes}"
-    block = of.row_bytes
+    block, codes = of.row_bytes, _codes(s)
     if (s.wave_bytes, s.warpgroup_bytes) != (s.wave * kernel.consumers * block, block):
         yield f"wave {s.wave}'s block of {of.name} does not start {s.wave_bytes} bytes into it"
-    yield from _room(kernel, {s.dst: WORDS, s.records: (block - CODES) // PAIRS // 4})
+    words = codes // (WARPS * WARP * WORD_BYTES)
+    yield from _room(kernel, {s.dst: words, s.records: (block - codes) // PAIRS // WORD_BYTES})
 
 
 def decoded(kernel: ir.Kernel, s: ir.Decode) -> Iterator[str]:
     """By what was read there, into registers for half a block's steps."""
     forms = {x.form for x in statements(kernel) if isinstance(x, ir.ReadCodes) and x.dst == s.codes}
-    if forms != {s.form} or s.by != s.form.record:
+    if forms != {s.form} or s.by != s.form.by:
         yield f"decodes {s.form.name} by {s.by}, {sorted(x.name for x in forms)} is read"
     if not 0 <= s.half < HALVES:
         yield f"decodes half {s.half} of two"
@@ -108,6 +110,11 @@ def multiplied(s: ir.MmaDecoded, steps: tuple[tuple[int, int], ...]) -> Iterator
         yield f"the steps {s.steps} do not walk along half {s.half} of K"
     if s.fresh != "never" and s.half:
         yield f"half {s.half} overwrites the sum, {s.fresh}"
+
+
+def _codes(s: ir.ReadCodes) -> int:
+    """Bytes of a block's."""
+    return BLOCK_ROWS * BLOCK_COLUMNS * s.form.bits // 8
 
 
 def _room(kernel: ir.Kernel, wanted: dict[str, int]) -> Iterator[str]:

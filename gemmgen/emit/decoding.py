@@ -4,27 +4,29 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..ir.codings import REGISTERS, WORD, ZERO, Coding, Lookup, Term
+from ..ir.codings import REGISTERS, WORD, Coding, Lookup, Term
 from ..ir.decoding import HALVES
 from ..ir.nodes import Decode, ReadCodes
-from ..ir.packed import CODES_BYTES, Form
+from ..ir.packed import Form
 
 
 def unscaled(form: Form) -> tuple[str, ...]:
-    """What each register of a step is before it is scaled, of a `word`."""
-    return tuple(_of(_halves(form), i) for i in range(REGISTERS))
+    """What each register that a `word` has codes of is before it is scaled."""
+    code = _halves(form)
+    return tuple(_of(code, i) for i in range(code.registers))
 
 
 def masked(form: Form) -> tuple[str, ...]:
     """The same of integers: what is moved, its mask, and what is set besides."""
     code = _halves(form)
-    terms = [term for i in range(REGISTERS) for term in code.terms(i)]
+    terms = [term for i in range(code.registers) for term in code.terms(i)]
     return tuple(f"{_moved(x)}, {hexadecimal(x.mask)}, {twice(code.magic)}" for x in terms)
 
 
-def eight(form: Form) -> str:
+def zero_code(form: Form) -> str:
     """The code of zero in both halves where no other is stored."""
-    return twice(_halves(form).magic + ZERO)
+    code = _halves(form)
+    return twice(code.magic + code.zero)
 
 
 def record_step(form: Form) -> str:
@@ -117,7 +119,7 @@ class Decoding(NamedTuple):
 def decoding(s: ReadCodes | Decode) -> Decoding:
     words, steps = s.form.pair_bytes // 4, s.form.steps // HALVES
     return Decoding(
-        codes_bytes=CODES_BYTES,
+        codes_bytes=s.form.codes_bytes,
         words=words,
         fours=words // 4 * 4,
         steps=steps,
@@ -132,6 +134,6 @@ def four(registers: str, step: int) -> str:
 
 # What templates call.
 SPELLED = (
-    *(decoding, four, unscaled, masked, eight),
+    *(decoding, four, unscaled, masked, zero_code),
     *(record_step, exponent_step, exponent_least, sizes, size_steps),
 )

@@ -23,7 +23,7 @@ from ..ir.nodes import (
     WgmmaCommit,
     WgmmaWait,
 )
-from ..ir.packed import WORDS, Form
+from ..ir.packed import Form
 from ..problem import Problem
 from .common import accumulators, assemble, wgmma
 from .dense import RELEASES
@@ -50,7 +50,7 @@ def build(p: Problem, c: Config) -> Kernel:
     )
     count = REGISTERS * form.steps // HALVES
     held = (
-        Registers(name=CODES, dtype=S32, count=WORDS),
+        Registers(name=CODES, dtype=S32, count=form.words),
         Registers(name=RECORDS, dtype=S32, count=form.pair_bytes // 4),
         *(Registers(name=name, dtype=S32, count=count) for name in NUMBERS),
     )
@@ -61,7 +61,7 @@ def build(p: Problem, c: Config) -> Kernel:
 def _piece(p: Problem, c: Config, form: Form, wave: int, half: int) -> Piece:
     """Codes are read with the first half of their K block, which is the first to add to the tile's sum."""
     read = ReadCodes(dst=CODES, records=RECORDS, smem="smem_b", wave=wave, form=form)
-    to, by = NUMBERS[half], form.record
+    to, by = NUMBERS[half], form.by
     decode = Decode(dst=to, codes=CODES, records=RECORDS, half=half, form=form, by=by)
     product = MmaDecoded(
         dst=f"acc{wave}",

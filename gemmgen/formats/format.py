@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from ..errors import ArgumentError
-from ..ir.codings import E2M1, INT4
+from ..ir.codings import BITS, E2M1, INT4
 from ..ir.dtypes import BF16, DTYPES, E4M3, F16, F32, DType
 from ..ir.packed import E8M0
 from ..ir.packed import GROUPS as OF_BLOCKS
@@ -57,6 +57,16 @@ class Format:
         return f"{self.element}_{group}_{self.scale}{'_zeros' * self.zeros}"
 
     @property
+    def bits(self) -> int:
+        """Of a code."""
+        return BITS[self.element]
+
+    @property
+    def octet(self) -> int:
+        """Codes of a byte."""
+        return 8 // self.bits
+
+    @property
     def scale_dtype(self) -> DType | None:
         """None for E8M0, which is an exponent alone."""
         return DTYPES.get(self.scale)
@@ -68,7 +78,7 @@ class Format:
 
     def group_of(self, k: int) -> int:
         """How many of `k` columns share a scale. Raises ArgumentError if `k` is not made of whole groups."""
-        step = self.group or 2  # two codes are a byte
+        step = self.group or self.octet
         if k <= 0 or k % step:
             raise ArgumentError("K", k, f"must be a multiple of {step} for {self.name}")
         return self.group or k

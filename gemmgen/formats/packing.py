@@ -12,28 +12,28 @@ import numpy.typing as npt
 from ..codes import decode, encode
 from ..errors import ArgumentError
 from ..ir.codings import (
+    BITS,
     CODINGS,
     INT4,
     LEFT,
     LOOKUP,
     SCALE_BIAS,
     SHIFTS,
-    ZERO,
+    WORD,
     Coding,
     Lookup,
     coding,
 )
 from ..ir.dtypes import BF16, DTYPES, E4M3, DType
-from ..ir.packed import CODES_BYTES, COLUMNS, E8M0, E8M0_BIAS, PAIRS, ROWS, folded
+from ..ir.packed import COLUMNS, E8M0, E8M0_BIAS, PAIRS, ROWS, folded
 from .format import Format
 from .numbers import Bytes, Floats
-from .weights import Weights, dequantise, grouped, nibbles, paired, scale_type, scale_values
+from .weights import Weights, dequantise, grouped, joined, scale_type, scale_values, separate
 
 E2M1_SIGN = np.uint8(8)
 FRACTION_BITS = E4M3.significand - 1
 FRACTION = (1 << FRACTION_BITS) - 1
 MOST_E8M0 = 128  # a scale's exponent is stored in a factor of BF16, up to 2^127
-CODES = 8  # of a word
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -65,8 +65,7 @@ def pack(weights: Weights, to: DType = BF16) -> Packed:
     )
     *lead, n, k = weights.shape
     down, across = -n % ROWS, -k % COLUMNS
-    zero = ZERO if form.element == INT4 else 0
-    codes = _padded(_kept(weights), down, across, zero)
+    codes = _padded(_kept(weights), down, across, _zero(code))
     rows, columns = codes.shape[-2:]
     tiles = codes.reshape(*lead, rows // ROWS, ROWS, columns // COLUMNS, COLUMNS).swapaxes(-3, -2)
     groups = COLUMNS // form.group
@@ -84,16 +83,18 @@ def unpack(packed: Packed) -> Weights:
     form, code = packed.format, _coding(packed.format, packed.to)
     blocks = packed.blocks
     row, column, bits = places(code)
-    words = np.ascontiguousarray(blocks[..., :CODES_BYTES]).view(np.uint32)
+    size = ROWS * COLUMNS * form.bits // 8
+    words = np.ascontiguousarray(blocks[..., :size]).view(np.uint32)
     tiles = np.zeros((*words.shape[:-1], ROWS, COLUMNS), np.uint8)
     fields = sum(
-        (words[..., :, None] >> b & 1) << 3 - j for j, b in enumerate(np.moveaxis(bits, -1, 0))
+        (words[..., :, None] >> b & 1) << form.bits - 1 - j
+        for j, b in enumerate(np.moveaxis(bits, -1, 0))
     )
     tiles[..., row, column] = fields.astype(np.uint8)
     *lead, down, across, _, _ = tiles.shape
     codes = tiles.swapaxes(-3, -2).reshape(*lead, down * ROWS, across * COLUMNS)
     groups = COLUMNS // form.group
-    octets = np.ascontiguousarray(blocks[..., CODES_BYTES:])
+    octets = np.ascontiguousarray(blocks[..., size:])
     of_pairs = octets.view(_record_type(form)).reshape(*octets.shape[:-1], PAIRS, 2, groups)
     scales = np.empty((*octets.shape[:-1], ROWS, groups), of_pairs.dtype)
     scales[..., _pairs(), :] = of_pairs
@@ -108,7 +109,7 @@ def unpack(packed: Packed) -> Weights:
         kept = encode(_lowered(kept), E4M3)
     return Weights(
         format=form,
-        codes=paired(codes[..., : packed.rows, : packed.columns]),
+        codes=joined(codes[..., : packed.rows, : packed.columns], form),
         scales=(kept & 0xFFFF).astype(scale_type(form)) if form.zeros else kept,
         zeros=((kept >> 16) - _magic(code)).astype(np.uint8) if form.zeros else None,
         tensor_scale=packed.factor / 2**LEFT if form.tensor_scaled else 1.0,
@@ -150,19 +151,22 @@ def rescaled(weights: Weights, scale: str) -> Weights:
 
 @cache
 def places(code: Coding | Lookup) -> tuple[Any, Any, Any]:
-    """Of each of a block's 1024 words and its eight codes, int [1024, 8]: row and column, and where in the word its bits are,
-    [1024, 8, 4], the highest first."""
-    found = [code.place(word, j) for word in range(CODES_BYTES // 4) for j in range(CODES)]
+    """Of each of a block's words and its codes, eight of 4 bits, int [words, codes]: row and column, and where in the word its bits are,
+    [words, codes, bits], the highest first."""
+    codes = WORD // BITS[code.element]
+    words = ROWS * COLUMNS // codes
+    found = [code.place(word, j) for word in range(words) for j in range(codes)]
     row, column, bits = (np.array(x) for x in zip(*found, strict=True))
-    return row.reshape(-1, CODES), column.reshape(-1, CODES), bits.reshape(-1, CODES, 4)
+    return row.reshape(-1, codes), column.reshape(-1, codes), bits.reshape(words, codes, -1)
 
 
 @cache
 def tables(code: Coding | Lookup) -> Any:
-    """Of each of a word's eight codes and of each value, the word's bits: uint32 [8, 16]. They are at the same places in every word."""
+    """Of each of a word's codes and of each value, the word's bits: uint32, of 4 bits [8, 16]. They are at the same places in every word."""
     _, _, bits = places(code)
-    values = np.arange(16, dtype=np.uint32)
-    parts = [(values >> np.uint32(3 - i) & 1) << bits[0, :, i : i + 1].astype(np.uint32) for i in range(4)]  # fmt: skip
+    count = bits.shape[-1]
+    values = np.arange(1 << count, dtype=np.uint32)
+    parts = [(values >> np.uint32(count - 1 - i) & 1) << bits[0, :, i : i + 1].astype(np.uint32) for i in range(count)]  # fmt: skip
     return np.bitwise_or.reduce(parts)
 
 
@@ -170,10 +174,10 @@ def _words(tiles: Bytes, code: Coding | Lookup) -> Bytes:
     """[..., 64, 128] -> the bytes of a block's codes."""
     row, column, _ = places(code)
     codes = np.ascontiguousarray(tiles).reshape(-1, ROWS * COLUMNS)
-    words = np.zeros((len(codes), CODES_BYTES // 4), np.uint32)
+    words = np.zeros((len(codes), len(row)), np.uint32)
     for table, at in zip(tables(code), (row * COLUMNS + column).T, strict=True):
         words |= np.take(table, np.take(codes, at, 1))
-    return words.view(np.uint8).reshape(*tiles.shape[:-2], CODES_BYTES)
+    return words.view(np.uint8).reshape(*tiles.shape[:-2], 4 * len(row))
 
 
 def _pairs() -> Any:
@@ -213,7 +217,7 @@ def _lowered(records: Any) -> Floats:
 
 def _kept(weights: Weights) -> Bytes:
     """Codes, of which signs are left where a scale of E4M3 is 0."""
-    codes, form = nibbles(weights.codes), weights.format
+    codes, form = separate(weights.codes, weights.format), weights.format
     if not form.tensor_scaled:
         return codes
     some = scale_values(form, weights.scales) > 0
@@ -235,7 +239,7 @@ def _folded(weights: Weights, to: DType) -> tuple[Any, Any]:
     """Of each row and group its exponent less its row's, from the least on that is exact, uint8; of each row what it is less by, int16."""
     least, highest = SHIFTS[to]
     group = weights.format.group
-    codes = nibbles(weights.codes)
+    codes = separate(weights.codes, weights.format)
     some = (codes.reshape(*codes.shape[:-1], -1, group) & 7).any(-1)
     exponents = weights.scales.astype(np.int64) - E8M0_BIAS
     most = np.where(some, exponents, -E8M0_BIAS).max(-1, initial=-E8M0_BIAS)
@@ -247,6 +251,10 @@ def _folded(weights: Weights, to: DType) -> tuple[Any, Any]:
         raise ArgumentError("scales", highest - worst, allowed)
     kept = np.clip(shifts, least, highest) - least
     return kept.astype(np.uint8), bases.astype(np.int16)
+
+
+def _zero(code: Coding | Lookup) -> int:
+    return code.zero if isinstance(code, Coding) else 0
 
 
 def _magic(code: Coding | Lookup) -> int:

@@ -13,7 +13,7 @@ from ..ir.packed import E8M0_BIAS
 from ..ir.stores import E4M3_MAX
 from .format import Format
 from .numbers import E2M1_MAX, E2M1_TOP, E8M0_LEAST, E8M0_MOST, Bytes, Floats, e2m1
-from .weights import Weights, paired, scale_values
+from .weights import Weights, joined, scale_values
 
 INT4_MAX = 7  # without zero points both signs reach as far
 LEVELS = 15  # steps from the least to the greatest code
@@ -59,7 +59,7 @@ def _int4(groups: Floats, form: Format) -> Weights:
     )
     codes = np.clip(np.rint(_over(groups, scale[..., None])) + zeros[..., None], 0, LEVELS)
     kept = zeros.astype(np.uint8) if form.zeros else None
-    return Weights(format=form, codes=_rows(codes), scales=bits, zeros=kept)
+    return Weights(format=form, codes=_rows(codes, form), scales=bits, zeros=kept)
 
 
 def _mxfp4(groups: Floats, form: Format) -> Weights:
@@ -67,7 +67,9 @@ def _mxfp4(groups: Floats, form: Format) -> Weights:
     exponent = np.where(amax > 0, np.frexp(amax)[1] - 1 - E2M1_TOP, E8M0_LEAST)
     exponent = np.clip(exponent, E8M0_LEAST, E8M0_MOST)
     codes = e2m1(np.ldexp(groups, -exponent[..., None]))
-    return Weights(format=form, codes=_rows(codes), scales=(exponent + E8M0_BIAS).astype(np.uint8))
+    return Weights(
+        format=form, codes=_rows(codes, form), scales=(exponent + E8M0_BIAS).astype(np.uint8)
+    )
 
 
 def _nvfp4(groups: Floats, form: Format) -> Weights:
@@ -78,7 +80,7 @@ def _nvfp4(groups: Floats, form: Format) -> Weights:
     bits = encode(_over(amax / E2M1_MAX, whole), E4M3)
     scale = decode(bits, E4M3) * whole
     codes = e2m1(_over(groups, scale[..., None]))
-    return Weights(format=form, codes=_rows(codes), scales=bits, tensor_scale=whole or 1.0)
+    return Weights(format=form, codes=_rows(codes, form), scales=bits, tensor_scale=whole or 1.0)
 
 
 def _float32(x: float) -> float:
@@ -93,7 +95,7 @@ def _over(x: Floats, scale: npt.NDArray[np.floating] | float) -> Floats:
     )
 
 
-def _rows(codes: npt.NDArray[np.generic]) -> Bytes:
+def _rows(codes: npt.NDArray[np.generic], form: Format) -> Bytes:
     """[..., groups, group] -> the bytes of the rows."""
     flat = codes.astype(np.uint8).reshape(*codes.shape[:-2], -1)
-    return paired(flat)
+    return joined(flat, form)

@@ -40,8 +40,8 @@ class Weights:
         if self.codes.ndim < 2 or 0 in self.codes.shape:
             allowed = "must be [..., N, K / 2], none of them 0"
             raise ArgumentError("codes shape", self.codes.shape, allowed)
-        *lead, half = self.codes.shape
-        shape = (*lead, 2 * half // self.format.group_of(2 * half))
+        k = self.shape[-1]
+        shape = (*self.shape[:-1], k // self.format.group_of(k))
         _check("scales", self.scales, scale_type(self.format), shape)
         if self.format.zeros:
             _check("zeros", self.zeros, np.dtype(np.uint8), shape)
@@ -72,8 +72,8 @@ class Weights:
     @property
     def shape(self) -> tuple[int, ...]:
         """[..., N, K]"""
-        *lead, half = self.codes.shape
-        return (*lead, 2 * half)
+        *lead, octets = self.codes.shape
+        return (*lead, self.format.octet * octets)
 
 
 def _check(
@@ -111,6 +111,16 @@ def paired(codes: Bytes) -> Bytes:
     return (both[..., 0] | both[..., 1] << 4).astype(np.uint8)
 
 
+def separate(codes: Bytes, form: Format) -> Bytes:
+    """Bytes of the codes in `form` -> the codes of all columns, uint8 [..., K]."""
+    return nibbles(codes) if form.octet > 1 else codes
+
+
+def joined(codes: Bytes, form: Format) -> Bytes:
+    """The inverse of `separate`."""
+    return paired(codes) if form.octet > 1 else np.ascontiguousarray(codes)
+
+
 def grouped(weights: Weights, group: int | None = None) -> Weights:
     """The same numbers with a scale, and a zero, for each `group` columns, 32, 64 or 128: of INT4 those of the row or the wider group that they are in. None: the
     largest that divides the columns, of scales for whole rows; others stay. Raises ArgumentError."""
@@ -129,7 +139,7 @@ def grouped(weights: Weights, group: int | None = None) -> Weights:
 
 def elements(weights: Weights) -> Floats:
     """Values before they are scaled: [..., N, K]; of INT4 the code less its zero."""
-    codes = nibbles(weights.codes)
+    codes = separate(weights.codes, weights.format)
     if weights.format.element != INT4:
         return e2m1_values(codes)
     group = weights.format.group_of(weights.shape[-1])

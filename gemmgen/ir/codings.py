@@ -24,8 +24,9 @@ WORD, HALF = 32, 16  # bits
 REGISTERS = 4
 READ_WORDS = 4  # of a thread, 16 bytes
 THREADS = 128
+BITS = {INT4: 4, E2M1: 4}  # of a code
 
-Bits = tuple[int, int, int, int]  # where the bits of a code are, the highest first
+Bits = tuple[int, ...]  # where the bits of a code are, the highest first
 
 
 def _nibble(i: int) -> Bits:
@@ -45,8 +46,9 @@ class Term:
 class Coding:
     """How a code of `element` is made a number of 16 bits.
 
-    places: in half of a word, of each register; from 16 on in the other half. lands: in the number. magic: bits that are set besides. factor: log2 of
-    what the number then is to be multiplied by, besides its scale; of INT4 it is first reduced by `magic` + zero, as a code.
+    places: in half of a word, of each register that it has codes of; from 16 on in the other half. lands: in the number. magic: bits that are set besides.
+    zero: the code of 0 where no others are stored. factor: log2 of what the number then is to be multiplied by, besides its scale; of integers it is first
+    reduced by `magic` + zero, as a code.
     """
 
     element: str
@@ -54,18 +56,26 @@ class Coding:
     places: tuple[Bits, ...]
     lands: Bits
     magic: int = 0
+    zero: int = 0
     factor: int = 0
 
+    @property
+    def registers(self) -> int:
+        """Of a step, whose codes a word has."""
+        return len(self.places)
+
     def place(self, word: int, code: int) -> tuple[int, int, Bits]:
-        """Of a block's word and one of its eight codes: row, column, and which bits of the word."""
-        step, row, c = _thread(word)
-        half, register = divmod(code, REGISTERS)
-        first, second, third, fourth = ((x + HALF * half) % WORD for x in self.places[register])
+        """Of a block's word and one of its codes: row, column, and which bits of the word."""
+        read, row, c = _thread(word)
+        step, part = divmod(read, REGISTERS // self.registers)
+        half, held = divmod(code, self.registers)
+        register = part * self.registers + held
         column = STEP * step + 2 * c + 8 * (register // 2) + half
-        return row + 8 * (register % 2), column, (first, second, third, fourth)
+        bits = tuple((x + HALF * half) % WORD for x in self.places[held])
+        return row + 8 * (register % 2), column, bits
 
     def terms(self, register: int) -> tuple[Term, ...]:
-        """Whose results are or-ed: a code's bits at their places."""
+        """Whose results are or-ed: the bits of a code of a word's, at their places."""
         found: dict[int, Term] = {}
         for at, to in zip(self.places[register], self.lands, strict=True):
             before = found.get(at - to, Term(shift=at - to, mask=0, turned=False))
@@ -79,8 +89,8 @@ class Coding:
 # their values, subnormals too. Of four codes three take one mask each, one of a turned word, the last takes two.
 # FP16's exponent and fraction lie further from its sign: 2^-14 of the values, two codes of one mask and two of two.
 CODINGS = (
-    Coding(element=INT4, to=BF16, places=tuple(map(_nibble, range(4))), lands=_nibble(0), magic=0x4300),
-    Coding(element=INT4, to=F16, places=tuple(map(_nibble, range(4))), lands=_nibble(0), magic=0x6400),
+    Coding(element=INT4, to=BF16, places=tuple(map(_nibble, range(4))), lands=_nibble(0), magic=0x4300, zero=ZERO),
+    Coding(element=INT4, to=F16, places=tuple(map(_nibble, range(4))), lands=_nibble(0), magic=0x6400, zero=ZERO),
     Coding(
         element=E2M1,
         to=BF16,

@@ -11,6 +11,7 @@ from typing import Literal
 
 from ..errors import IRError
 from .codings import (
+    BITS,
     CODINGS,
     E2M1,
     INT4,
@@ -18,7 +19,8 @@ from .codings import (
     LOOKUP,
     SCALE_BIAS,
     SHIFTS,
-    STEP,
+    THREADS,
+    WORD,
     Coding,
     Lookup,
     coding,
@@ -32,8 +34,6 @@ E4M3_GROUP = 16  # and where E2M1 has scales of E4M3
 
 ROWS, COLUMNS = 64, 128
 STEP_BYTES = 32  # of wgmma's K
-WORDS = COLUMNS // STEP  # of a thread, of numbers of 16 bits a word for each step
-CODES_BYTES = ROWS * COLUMNS // 2
 PAIRS = 32  # of rows: 16 w + g and 16 w + g + 8, at 8 w + g
 
 
@@ -78,6 +78,26 @@ class Form:
         return self.format + f"_{F16}" * (self.element == E2M1 and self.to == F16)
 
     @property
+    def bits(self) -> int:
+        """Of a code."""
+        return BITS[self.element]
+
+    @property
+    def codes(self) -> int:
+        """Of a word."""
+        return WORD // self.bits
+
+    @property
+    def codes_bytes(self) -> int:
+        """Of a block, before its records."""
+        return ROWS * COLUMNS * self.bits // 8
+
+    @property
+    def words(self) -> int:
+        """Of a thread: its codes of a block."""
+        return self.codes_bytes // (4 * THREADS)
+
+    @property
     def coding(self) -> Coding | Lookup:
         return coding(self.element, self.to)
 
@@ -88,7 +108,7 @@ class Form:
         return E4M3.name if self.group == E4M3_GROUP else E8M0
 
     @property
-    def record(self) -> Literal["scale", "zeros", "exponent", "shift"]:
+    def by(self) -> Literal["scale", "zeros", "exponent", "shift"]:
         """What numbers are scaled by."""
         if self.to == LOOKUP.to:
             return "shift"
@@ -148,11 +168,11 @@ class Form:
 
     @property
     def block_bytes(self) -> int:
-        return CODES_BYTES + PAIRS * self.pair_bytes
+        return self.codes_bytes + PAIRS * self.pair_bytes
 
 
 OF_16_BITS = (BF16, F16)
-# By name, what products take.
+# Of 4 bits: by name, what products take.
 FORMS = {
     to: {
         x.name: x
@@ -164,6 +184,7 @@ FORMS = {
     }
     for to in (*OF_16_BITS, E4M3)
 }  # fmt: skip
+BY_BITS = {4: FORMS}  # of a code
 ACTIVATIONS = (None, E4M3.name)  # of x's own 16 bits, and quantised
 # Of products with 16 bits, which their names say.
 NAMED = {name: form for to in OF_16_BITS for name, form in FORMS[to].items()}
@@ -172,6 +193,11 @@ NAMED = {name: form for to in OF_16_BITS for name, form in FORMS[to].items()}
 def named_for(activations: str | None) -> dict[str, Form]:
     """By name, what is packed for products with 16 bits, None, or with activations that are quantised to FP8, "e4m3"."""
     return NAMED if activations is None else FORMS[DTYPES[activations]]
+
+
+def forms(bits: int, to: DType) -> dict[str, Form]:
+    """By name, what is packed of codes of so many bits for products with `to`."""
+    return BY_BITS[bits].get(to, {})
 
 
 def plain_weights(to: DType) -> str:

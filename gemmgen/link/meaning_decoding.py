@@ -13,7 +13,7 @@ from .meaning_waits import Meaning
 from .parts import UNROLL, coord, first_block
 
 BULK = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
-ROWS, COLUMNS, CODES, THREADS, STEPS = 64, 128, 4096, 128, 8  # of a block; a step: 16 columns
+ROWS, COLUMNS, THREADS, STEPS = 64, 128, 128, 8  # of a block; a step: 16 columns
 REGISTERS = 4  # of a step
 
 
@@ -31,10 +31,14 @@ def load_blocks(k: ir.Kernel, s: ir.LoadBlocks) -> str:
 def read_codes(k: ir.Kernel, s: ir.ReadCodes) -> str:
     block = f"{s.smem} + ring.stage * {k.buffer(s.smem).stage_bytes} + {s.wave_bytes} + warpgroup * {s.warpgroup_bytes}"
     piece = f"{block} + threadIdx.x % {THREADS} * 16 + i * {THREADS * 16 // REGISTERS}"
-    record = f"{block} + {CODES} + (warp * 8 + lane / 4) * {s.form.pair_bytes}"
+    codes = ROWS * COLUMNS * s.form.bits // 8
+    record = f"{block} + {codes} + (warp * 8 + lane / 4) * {s.form.pair_bytes}"
     words = s.form.pair_bytes // 4
     fours = words // REGISTERS * REGISTERS
-    out = [_fours(s.dst, STEPS, piece), _fours(s.records, fours, f"{record} + 4 * i")]
+    out = [
+        _fours(s.dst, codes // (4 * THREADS), piece),
+        _fours(s.records, fours, f"{record} + 4 * i"),
+    ]
     each = f'{s.records}[i] = int("ld.shared.s32"($r, [{record} + 4 * i]));'
     out += [f"{UNROLL}for (int i = {fours}; i < {words}; ++i) {{ {each} }}"] * (words > fours)
     return " ".join(out)

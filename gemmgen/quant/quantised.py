@@ -39,8 +39,8 @@ class Quantised:
     @property
     def shape(self) -> tuple[int, ...]:
         """[..., N, K]"""
-        *lead, half = self.codes.shape
-        return (*lead, 2 * half)
+        *lead, octets = self.codes.shape
+        return (*lead, self.format.octet * octets)
 
     def numpy(self) -> Weights:
         """The same in NumPy, checked; of CPU tensors over their memory. Raises ArgumentError for tensors that are no

@@ -6,20 +6,18 @@ import numpy as np
 
 from ..ir.codings import READ_WORDS, THREADS
 from ..ir.nodes import Kernel, LoadBlocks, ReadCodes
-from ..ir.packed import CODES_BYTES, COLUMNS, PAIRS, ROWS, WORDS, Form
+from ..ir.packed import COLUMNS, PAIRS, ROWS, Form
 from ..ir.rewrite import statements
 from . import banks
 from .page import Cell, Facts, Grid, Page, Table, count
 from .pictures import BANKS, CHUNK, LINE, LINES, conflicts
 
-CODES = 8  # of a word
 RECORDS = {
     "scale": "scales",
     "zeros": "scales and zeros",
     "exponent": "exponents",
     "shift": "exponents less their rows'",
 }
-READS = WORDS // READ_WORDS  # of a thread, 16 bytes each
 
 
 def form(kernel: Kernel) -> Form | None:
@@ -37,7 +35,7 @@ def packed_page(kernel: Kernel, of: Form) -> Page:
     stage = f"{blocks} blocks of {ROWS} rows, each a bulk copy"
     block = f"{ROWS} rows x {COLUMNS} columns of {of.name}, {count(of.block_bytes)} bytes"
     facts = Facts(title="Buffer", items=(("buffer", buffer), ("stage", stage), ("block", block)))
-    rows = [(f"ld.shared of {CHUNK} bytes per lane, a block's codes", _banks(smem.offset or 0))]
+    rows = [(f"ld.shared of {CHUNK} bytes per lane, a block's codes", _banks(of, smem.offset or 0))]
     note = "Eight lanes read a line of 128 bytes, each bank once."
     return Page(
         title=f"B of {kernel.name}",
@@ -45,9 +43,9 @@ def packed_page(kernel: Kernel, of: Form) -> Page:
     )
 
 
-def _banks(start: int) -> banks.Banks:
+def _banks(of: Form, start: int) -> banks.Banks:
     lanes = np.arange(32) * CHUNK
-    warps = range(start, start + CODES_BYTES, 32 * CHUNK)
+    warps = range(start, start + of.codes_bytes, 32 * CHUNK)
     return banks.total(banks.count([first + lanes], CHUNK) for first in warps)
 
 
@@ -56,19 +54,19 @@ def _parts(of: Form) -> Table:
     read = THREADS * CHUNK
     codes = tuple(
         (str(i * read), f"16 bytes of each thread: codes of columns {_columns(of, i)}")
-        for i in range(READS)
+        for i in range(of.words // READ_WORDS)
     )
     whose = "the first row's before the second's"
-    record = RECORDS[of.record]
+    record = RECORDS[of.by]
     says = f"{PAIRS} pairs of rows r and r + 8, {of.pair_bytes} bytes each: {record}, {whose}"
     return Table(
-        title="A block", columns=("byte", "holds"), rows=(*codes, (str(CODES_BYTES), says))
+        title="A block", columns=("byte", "holds"), rows=(*codes, (str(of.codes_bytes), says))
     )
 
 
 def _columns(of: Form, read: int) -> str:
     words = range(read * READ_WORDS * THREADS, (read + 1) * READ_WORDS * THREADS)
-    found = [of.coding.place(w, c)[1] for w in words for c in range(CODES)]
+    found = [of.coding.place(w, c)[1] for w in words for c in range(of.codes)]
     return f"{min(found)}-{max(found)}"
 
 
@@ -93,7 +91,7 @@ def _memory(of: Form) -> Grid:
 def _word(of: Form) -> Table:
     """Of thread 0's first word."""
     rows = []
-    for code in range(CODES):
+    for code in range(of.codes):
         row, column, bits = of.coding.place(0, code)
         places = (code, row, column, _register(of, row, column))
         rows.append((*map(str, places), " ".join(map(str, bits))))
@@ -112,6 +110,6 @@ def _register(of: Form, row: int, column: int) -> int:
 
 def _next(of: Form) -> str:
     step = COLUMNS // of.steps
-    if of.steps == WORDS:
+    if of.steps == of.words:
         return f"A word is {step} columns of K, one wgmma; the thread's next has the next {step}."
     return f"A word is {step} columns of K, one wgmma, of one row; the thread's next is of its other row."

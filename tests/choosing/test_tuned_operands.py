@@ -8,7 +8,6 @@ import pytest
 from gemmgen.bench.tuning.jobs import Job
 from gemmgen.bench.tuning.operands import draw, draw_codes, one_column
 from gemmgen.heuristics import choose
-from gemmgen.ir.packed import CODES_BYTES
 from gemmgen.pipeline import lower
 from gemmgen.problem import Problem
 from gemmgen.runtime.bind import bind
@@ -82,5 +81,6 @@ def test_what_is_drawn_in_memory(name):
     now, then = (
         x.view(-1, p.form.block_bytes) for x in (b, before["b"].view(torch.uint8).view(-1))
     )
-    assert torch.equal(now[:, CODES_BYTES:], then[:, CODES_BYTES:])
-    assert (now[:, :CODES_BYTES] != then[:, :CODES_BYTES]).float().mean() > 0.9
+    codes = p.form.codes_bytes
+    assert torch.equal(now[:, codes:], then[:, codes:])
+    assert (now[:, :codes] != then[:, :codes]).float().mean() > 0.9

@@ -23,9 +23,10 @@ from gemmgen.formats.format import named
 from gemmgen.formats.packing import pack
 from gemmgen.formats.weights import Weights, paired, scale_type
 from gemmgen.gallery import GALLERY, artifact, path_of
+from gemmgen.ir.dtypes import BF16
 from gemmgen.ir.expr import ACC
 from gemmgen.ir.nodes import Smem
-from gemmgen.ir.packed import CODES_BYTES
+from gemmgen.ir.packed import FORMS
 from gemmgen.pipeline import compile_to_source, lower
 from gemmgen.see import html, svg, text
 from gemmgen.see.accumulator import fragments
@@ -475,7 +476,7 @@ def changed(weights: str, row: int, column: int) -> dict[int, int]:
     codes[row, column] = 15
     scales = np.zeros((64, 128 // form.group), scale_type(form))
     whole = Weights(format=form, codes=paired(codes), scales=scales)
-    words = pack(whole).blocks[0, 0, :CODES_BYTES].view(np.uint32)
+    words = pack(whole).blocks[0, 0, : FORMS[BF16][weights].codes_bytes].view(np.uint32)
     return {int(at): int(words[at]) for at in np.flatnonzero(words)}
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ... import ops
 from ...ir.dtypes import DType
-from ...ir.packed import CODES_BYTES, COLUMNS, Form
+from ...ir.packed import COLUMNS, Form
 from ...runtime.gpu import Uploaded
 from ...runtime.torch_tensors import torch, torch_dtype
 from ...verification.inputs import Operands, random_normal
@@ -57,4 +57,4 @@ def draw(on: Uploaded, name: str, dtype: DType) -> None:
 def draw_codes(on: Uploaded, form: Form) -> None:
     """Any codes in all blocks of B, whose records stay."""
     blocks = on.tensors[on.bound.matrices["b"].pointer].view(torch().uint8)
-    blocks.view(-1, form.block_bytes)[:, :CODES_BYTES].random_(0, 256)
+    blocks.view(-1, form.block_bytes)[:, : form.codes_bytes].random_(0, 256)
