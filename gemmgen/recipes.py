@@ -61,7 +61,7 @@ class Recipe:
 
 # How the families are called: what is made for one of them says so by these, and asks recipes for the rest.
 FP8_BLOCK, FP8_1D1D, FP8, DENSE = "fp8_block", "fp8_1d1d", "fp8", "dense"
-W4A16, W4A8 = "w4a16", "w4a8"
+W4A16, W4A8, W8A16 = "w4a16", "w4a8", "w8a16"
 FP8_PAIRS = tuple((a, b) for a in (E4M3, E5M2) for b in (E4M3, E5M2))
 
 RECIPES = {
@@ -106,6 +106,14 @@ RECIPES = {
         scale_depth=0,
         unroll=1,
         coded=4,
+    ),
+    W8A16: Recipe(
+        operands=((BF16, BF16), (F16, F16)),
+        promotes=False,
+        scale_rows=0,
+        scale_depth=0,
+        unroll=1,
+        coded=8,
     ),
 }
 

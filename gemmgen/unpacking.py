@@ -1,4 +1,4 @@
-"""Kernels that write out what packed weights of 4 bits stand for: what they are, and their CUDA source.
+"""Kernels that write out what packed weights of 4 and 8 bits stand for: what they are, and their CUDA source.
 
 A kernel decodes blocks (`gemmgen.ir.packed`) in the registers of a warpgroup as a product takes them from there, and stores the numbers. Like a
 cast (`gemmgen.casts`) it is no `Kernel`: there is nothing to lower.
@@ -26,12 +26,14 @@ class Unpacking(Form):
     @property
     def layout(self) -> str:
         """Which of templates/unpacking goes through a block."""
+        if self.bits == 8:
+            return "alone"
         return "bytes" if self.to == E4M3 else "halves"
 
     @property
     def name(self) -> str:
         """The kernel's, of all fields."""
-        return f"unpack_{self.element}_{self.group}{'_zeros' * self.zeros}_to_{self.to}"
+        return f"unpack_{self.element}_{self.group or 'column'}{'_zeros' * self.zeros}_to_{self.to}"
 
     @property
     def threads(self) -> int:

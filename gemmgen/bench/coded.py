@@ -1,4 +1,4 @@
-"""Packed weights that are timed: any codes, scales as other operands have them, and the numbers that they stand for."""
+"""Packed weights that are timed: any codes, scales of groups as other operands have them, and the numbers that they stand for."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from typing import Any
 
 from .. import quant
 from ..formats import named
-from ..ir.codings import ZERO, Coding
+from ..ir.codings import FP8, ZERO, Coding
 from ..ir.packed import COLUMNS, PAIRS, ROWS, Form
 from ..runtime.torch_tensors import torch, torch_dtype
 from .data import EXACT, Data
 
 CODES = 2 * ZERO  # of 4 bits
+E4M3_NAN = 0x7F  # and with a sign
 
 
 def drawn(form: Form, sides: tuple[int, ...], data: Data) -> quant.Packed:
@@ -23,6 +24,12 @@ def drawn(form: Form, sides: tuple[int, ...], data: Data) -> quant.Packed:
     codes = torch().randint(
         0, 256, (*blocks, form.codes_bytes), dtype=torch().uint8, device=data.device
     )
+    if form.bits == 8:
+        blocks_of = _finite(codes, data) if form.element == FP8 else codes
+        factors = torch().ones(sides[:-1], device=data.device)
+        return quant.Packed(
+            format=named(form.format), dtype=form.to, blocks=blocks_of, shape=sides, factors=factors
+        )
     records = _records(form, (*blocks, PAIRS * 2 * form.groups), data)
     return quant.Packed(
         format=named(form.format),
@@ -30,6 +37,13 @@ def drawn(form: Form, sides: tuple[int, ...], data: Data) -> quant.Packed:
         blocks=torch().cat([codes, records.view(torch().uint8)], -1),
         shape=sides,
     )
+
+
+def _finite(codes: Any, data: Data) -> Any:
+    """Codes of E4M3 without NaN; exact ones are from 1 to 15, either sign, of which sums are exact."""
+    if data.kind == EXACT:
+        return (codes & 0x9F) + 0x38
+    return torch().where((codes & E4M3_NAN) == E4M3_NAN, 0, codes)
 
 
 def _records(form: Form, shape: tuple[int, ...], data: Data) -> Any:

@@ -1,4 +1,4 @@
-"""Weights of 4 bits: which bytes a warp reads of a block, what registers hold of them, and whether all of it is multiplied. See footprint.py, values.py
+"""Weights of 4 or 8 bits: which bytes a warp reads of a block, what registers hold of them, and whether all of it is multiplied. See footprint.py, values.py
 and placement.py."""
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def of_blocks(
 def of_codes(r: Reader, s: ir.ReadCodes | ir.Decode) -> None:
     """Numbers are of the codes, and the records, of this K block; they keep the wave that was read."""
     if isinstance(s, ir.ReadCodes):
-        for name in (s.dst, s.records):
+        for name in filter(None, (s.dst, s.records)):
             r.registers[name] = r.now(CODED, s.wave)
         return
     held = r.registers.get(s.codes)
     wave = held.wave if held else None
-    for name in (s.codes, s.records):
+    for name in filter(None, (s.codes, s.records)):
         r.want(s, name, r.now(CODED, wave))
     r.registers[s.dst] = r.now(HALF.format(s.half), wave)
 
@@ -88,7 +88,10 @@ def read(kernel: ir.Kernel, s: ir.ReadCodes) -> Iterator[str]:
     if (s.wave_bytes, s.warpgroup_bytes) != (s.wave * kernel.consumers * block, block):
         yield f"wave {s.wave}'s block of {of.name} does not start {s.wave_bytes} bytes into it"
     words = codes // (WARPS * WARP * WORD_BYTES)
-    yield from _room(kernel, {s.dst: words, s.records: (block - codes) // PAIRS // WORD_BYTES})
+    records = (block - codes) // PAIRS // WORD_BYTES
+    if bool(records) != bool(s.records) or bool(records) != (s.beside == "records"):
+        yield f"reads {s.records or 'no records'} beside {s.beside}, {s.form.name} has {records} words of them"
+    yield from _room(kernel, {s.dst: words, **({s.records: records} if records else {})})
 
 
 def decoded(kernel: ir.Kernel, s: ir.Decode) -> Iterator[str]:

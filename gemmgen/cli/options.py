@@ -14,7 +14,7 @@ from ..gallery import GALLERY, exhibit, path_of
 from ..ir.counts import check_side
 from ..ir.dtypes import BF16, DTYPES
 from ..ir.groupings import GROUPINGS
-from ..ir.packed import FORMS, plain_weights
+from ..ir.packed import FORMS, OF_8_BITS, every_name, forms, plain_weights
 from ..problem import LAYOUTS, OUTPUTS, Problem
 from ..recipes import recipe
 from ..target import H200
@@ -103,8 +103,8 @@ def _add_operands(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--weights",
         metavar="FORMAT",
-        help=f"of w4a16, what B is packed from: {', '.join(FORMS[BF16])}, or with f16 in the name (default: {plain_weights(BF16)}, of B's dtype)",
-        offers=[name for to in FORMS for name in FORMS[to]],
+        help=f"of w4a16, what B is packed from: {', '.join(FORMS[BF16])}, or with f16 in the name (default: {plain_weights(BF16)}, of B's dtype); of w8a16 {' or '.join(OF_8_BITS[BF16])}, of f16 with _f16",
+        offers=[*every_name()],
     )
 
 
@@ -254,11 +254,12 @@ def problem(args: argparse.Namespace) -> Problem:
 
 
 def with_weights(data: dict[str, Any]) -> dict[str, Any]:
-    """A problem's JSON, with the plainest weights of 4 bits if its family has such and it says none of B's dtype."""
-    to = DTYPES.get(data["b"])
-    if to not in FORMS or not recipe(data["family"]).coded or data.get("weights") in FORMS[to]:
+    """A problem's JSON, with the plainest packed weights if its family has such and it says none of B's dtype."""
+    to, coded = DTYPES.get(data["b"]), recipe(data["family"]).coded
+    known = forms(coded, to) if coded and to else {}
+    if to is None or not known or data.get("weights") in known:
         return data
-    return data | {"weights": plain_weights(to)}
+    return data | {"weights": plain_weights(to, coded)}
 
 
 def _operands(args: argparse.Namespace) -> dict[str, str]:

@@ -29,7 +29,7 @@ STATEMENTS = (
     "stmts_parcels.j2",
     *("stmts_arrivals.j2", "stmts_fragments.j2", "stmts_slots.j2", "stmts_epoch.j2"),
     *("stmts_every_rank.j2", "stmts_shares.j2", "stmts_indices.j2", "stmts_pages.j2"),
-    *("stmts_decoding.j2", "stmts_decode.j2", "stmts_slices.j2"),
+    *("stmts_decoding.j2", "stmts_decode.j2", "stmts_octets.j2", "stmts_slices.j2"),
     *("stmts_squares.j2", "stmts_windows.j2"),
 )
 # Memory and synchronisation; what works on registers; conversions and what CTAs write to each other, the same for every kernel.

@@ -1,4 +1,4 @@
-"""How codes of 4 bits become numbers, in C: see gemmgen.ir.codings."""
+"""How codes of 4 and 8 bits become numbers, in C: see gemmgen.ir.codings."""
 
 from __future__ import annotations
 
@@ -18,9 +18,33 @@ def unscaled(form: Form) -> tuple[str, ...]:
 
 def masked(form: Form) -> tuple[str, ...]:
     """The same of integers: what is moved, its mask, and what is set besides."""
+    return tuple(_masked(form, 0xFF))
+
+
+def signed(form: Form) -> tuple[tuple[str, str], ...]:
+    """Of integers with more bits than a number has room for beside what is set: the same of those that it has room for, and of the sign, the first."""
+    return tuple(zip(_masked(form, 0x7F), _masked(form, 0x80), strict=True))
+
+
+def _masked(form: Form, bits: int) -> list[str]:
+    """bits: of a code."""
     code = _halves(form)
     terms = [term for i in range(code.registers) for term in code.terms(i)]
-    return tuple(f"{_moved(x)}, {hexadecimal(x.mask)}, {twice(code.magic)}" for x in terms)
+    masks = [hexadecimal(x.mask & bits * 0x10001) for x in terms]
+    return [
+        f"{_moved(x)}, {mask}, {twice(code.magic)}" for x, mask in zip(terms, masks, strict=True)
+    ]
+
+
+def merged(form: Form) -> tuple[str, ...]:
+    """What `unscaled` says where nothing follows: the last bits, what is moved and its mask, and the others. An instruction of its own: what operators make of
+    registers a compiler may put behind the fence before wgmma."""
+    found = []
+    for i in range(_halves(form).registers):
+        *others, last = _halves(form).terms(i)
+        rest = " | ".join(map(_bits, others)) or "0"
+        found.append(f"{_moved(last)}, {hexadecimal(last.mask)}, {rest}")
+    return tuple(found)
 
 
 def zero_code(form: Form) -> str:
@@ -43,6 +67,11 @@ def exponent_least(form: Form) -> str:
     """What an exponent's field is greater by than its record: a number lacks 2^`Coding.factor`, and is left at less by 2^`Form.left`."""
     bias = 1 - form.to.min_exponent - form.record_bias
     return twice((_halves(form).factor - form.left + bias) * _exponent(form))
+
+
+def power(form: Form) -> str:
+    """What numbers lack, in both halves."""
+    return twice((1 - form.to.min_exponent + _halves(form).factor) * _exponent(form))
 
 
 def sizes(form: Form) -> tuple[str, str]:
@@ -88,8 +117,12 @@ def hexadecimal(x: int) -> str:
 
 
 def _of(code: Coding, register: int) -> str:
-    terms = [f"({_held(x)} & {hexadecimal(x.mask)})" for x in code.terms(register)]
+    terms = [_bits(x) for x in code.terms(register)]
     return " | ".join([*terms, *[twice(code.magic)] * bool(code.magic)])
+
+
+def _bits(term: Term) -> str:
+    return f"({_held(term)} & {hexadecimal(term.mask)})"
 
 
 def _held(term: Term) -> str:
@@ -107,23 +140,28 @@ def _moved(term: Term) -> str:
 
 class Decoding(NamedTuple):
     """codes_bytes: of a block. words: registers of records, of which `fours` are read four at once. steps: of wgmma in half a K block, and first,
-    which it begins with."""
+    which it begins with; the same of words of codes that are whole or half a step: `half` of them, from `start` on."""
 
     codes_bytes: int
     words: int
     fours: int
     steps: int
     first: int
+    half: int
+    start: int
 
 
 def decoding(s: ReadCodes | Decode) -> Decoding:
-    words, steps = s.form.pair_bytes // 4, s.form.steps // HALVES
+    words, steps, which = s.form.pair_bytes // 4, s.form.steps // HALVES, getattr(s, "half", 0)
+    half = s.form.words // HALVES
     return Decoding(
         codes_bytes=s.form.codes_bytes,
         words=words,
         fours=words // 4 * 4,
         steps=steps,
-        first=steps * getattr(s, "half", 0),
+        first=steps * which,
+        half=half,
+        start=half * which,
     )
 
 
@@ -134,6 +172,6 @@ def four(registers: str, step: int) -> str:
 
 # What templates call.
 SPELLED = (
-    *(decoding, four, unscaled, masked, zero_code),
+    *(decoding, four, unscaled, masked, merged, signed, zero_code, power),
     *(record_step, exponent_step, exponent_least, sizes, size_steps),
 )

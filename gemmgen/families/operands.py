@@ -129,7 +129,7 @@ def boxes_of_b(p: Problem, c: Config, k: Coord) -> Operand:
 
 
 def blocks_of_b(p: Problem, c: Config, form: Form) -> Operand:
-    """Weights of 4 bits: a block for each 64 rows of the tile."""
+    """Packed weights: a block for each 64 rows of the tile."""
     grouped = p.grouped.columns
     b = Param(name="b", ctype="const uint8_t*")
     return Operand(

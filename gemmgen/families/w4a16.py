@@ -1,8 +1,9 @@
-"""D = epilogue(A @ B^T), B weights of 4 bits, which become wgmma's A in registers: D^T = B A^T, FP32 accumulation over the whole of K."""
+"""D = epilogue(A @ B^T), B weights of 4 or 8 bits, which become wgmma's A in registers: D^T = B A^T, FP32 accumulation over the whole of K."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, Literal
 
 from ..config import Config
 from ..ir.codings import REGISTERS
@@ -49,9 +50,10 @@ def build(p: Problem, c: Config) -> Kernel:
         epilogue=epilogue(p, c),
     )
     count = REGISTERS * form.steps // HALVES
+    records = Registers(name=RECORDS, dtype=S32, count=form.pair_bytes // 4)
     held = (
         Registers(name=CODES, dtype=S32, count=form.words),
-        Registers(name=RECORDS, dtype=S32, count=form.pair_bytes // 4),
+        *(records,) * (records.count > 0),
         *(Registers(name=name, dtype=S32, count=count) for name in NUMBERS),
     )
     locals = (*accumulators(p, c), *held)
@@ -60,9 +62,11 @@ def build(p: Problem, c: Config) -> Kernel:
 
 def _piece(p: Problem, c: Config, form: Form, wave: int, half: int) -> Piece:
     """Codes are read with the first half of their K block, which is the first to add to the tile's sum."""
-    read = ReadCodes(dst=CODES, records=RECORDS, smem="smem_b", wave=wave, form=form)
+    of: dict[str, Any] = {"records": RECORDS} if form.groups else {}
+    beside: Literal["records", "nothing"] = "records" if form.groups else "nothing"
+    read = ReadCodes(dst=CODES, beside=beside, smem="smem_b", wave=wave, form=form, **of)
     to, by = NUMBERS[half], form.by
-    decode = Decode(dst=to, codes=CODES, records=RECORDS, half=half, form=form, by=by)
+    decode = Decode(dst=to, codes=CODES, half=half, form=form, by=by, **of)
     product = MmaDecoded(
         dst=f"acc{wave}",
         a="smem_a",

@@ -1,18 +1,20 @@
-"""Weights of 4 bits in NumPy: what their codes and scales stand for, exactly, and how they are made.
+"""Weights of 4 and 8 bits in NumPy: what their codes and scales stand for, exactly, and how they are made.
 
 `gemmgen.quant` reads them from checkpoints; what a kernel makes of them is judged by `dequantise`.
 """
 
 from ..ir.codings import E2M1_VALUES
-from .format import GROUPS, MXFP4, NVFP4, Format, int4, named, widest_group
+from .format import FP8_ROWS, GROUPS, INT8_ROWS, MXFP4, NVFP4, Format, int4, named, widest_group
 from .numbers import e2m1, e2m1_values, e8m0_values
 from .packing import Packed, multiplied, numbers, pack, rescaled, unpack
 from .quantise import quantise
-from .weights import Weights, dequantise, grouped, nibbles, paired
+from .weights import Weights, dequantise, elements, grouped, nibbles, paired
 
 __all__ = [
     "E2M1_VALUES",
+    "FP8_ROWS",
     "GROUPS",
+    "INT8_ROWS",
     "MXFP4",
     "NVFP4",
     "Format",
@@ -22,6 +24,7 @@ __all__ = [
     "e2m1",
     "e2m1_values",
     "e8m0_values",
+    "elements",
     "grouped",
     "int4",
     "multiplied",

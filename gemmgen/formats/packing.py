@@ -1,4 +1,4 @@
-"""Weights of 4 bits in the order in which a warpgroup reads them (`gemmgen.ir.packed`), and back."""
+"""Weights of 4 and 8 bits in the order in which a warpgroup reads them (`gemmgen.ir.packed`), and back."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from ..ir.codings import (
     BITS,
     CODINGS,
     INT4,
+    INT8,
     LEFT,
     LOOKUP,
-    SCALE_BIAS,
+    OCTETS,
     SHIFTS,
     WORD,
     Coding,
@@ -25,15 +26,22 @@ from ..ir.codings import (
     coding,
 )
 from ..ir.dtypes import BF16, DTYPES, E4M3, DType
-from ..ir.packed import COLUMNS, E8M0, E8M0_BIAS, PAIRS, ROWS, folded
+from ..ir.packed import COLUMNS, E8M0_BIAS, PAIRS, ROWS, Form, folded
 from .format import Format
 from .numbers import Bytes, Floats
-from .weights import Weights, dequantise, grouped, joined, scale_type, scale_values, separate
+from .records import factor_of, folded_exponents, lowered, magic, of_rows, record_type, records_of
+from .weights import (
+    Weights,
+    dequantise,
+    elements,
+    grouped,
+    joined,
+    scale_type,
+    scale_values,
+    separate,
+)
 
 E2M1_SIGN = np.uint8(8)
-FRACTION_BITS = E4M3.significand - 1
-FRACTION = (1 << FRACTION_BITS) - 1
-MOST_E8M0 = 128  # a scale's exponent is stored in a factor of BF16, up to 2^127
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -41,7 +49,8 @@ class Packed:
     """Weights [..., rows, columns] of `format` for products with `to`: uint8 blocks [..., ceil(rows / 64), ceil(columns / 128), bytes of a
     block]; what is past the last row or column is 0. bases: int16 [..., rows], where numbers of `to` are to be multiplied by 2^base of their
     row: of MXFP4 for E4M3 and FP16, whose exponents are folded into the numbers as far as they differ in a row; None: 0. factor: what all numbers are to be
-    multiplied by, a float32: of NVFP4 its tensor's scale times 2^7."""
+    multiplied by, a float32: of NVFP4 its tensor's scale times 2^7. scales: float32 [..., rows], of 8 bits what numbers of each row are to be
+    multiplied by: its scale, of E4M3 for FP16 times 2^8; None: 1."""
 
     format: Format
     to: DType
@@ -50,31 +59,39 @@ class Packed:
     columns: int
     bases: npt.NDArray[np.int16] | None = None
     factor: float = 1.0
+    scales: npt.NDArray[np.float32] | None = None
+
+    @property
+    def left(self) -> int:
+        """log2 of what numbers are less by than their codes' values, of 8 bits."""
+        f = self.format
+        return Form(element=f.element, to=self.to, group=f.group, zeros=f.zeros).left
 
 
 def pack(weights: Weights, to: DType = BF16) -> Packed:
-    """`weights` for products with `to`: bf16, f16 or e4m3 (MXFP4); scales of whole rows as those of groups (`grouped`). Raises ArgumentError for a format that is not multiplied
+    """`weights` for products with `to`: bf16, f16 or e4m3 (MXFP4, and no weights of 8 bits); scales of whole rows as those of groups (`grouped`). Raises ArgumentError for a format that is not multiplied
     with it: INT4 and NVFP4 with e4m3, INT4 whose scales are not of `to` (`rescaled`), or of whole rows of columns that are no multiple of 32, MXFP4 for bf16 with an exponent above 128, for e4m3 with a row whose
     exponents span more than 11, for f16 more than 24, groups of zeros apart, NVFP4 with a scale below 0 or a tensor's scale of which 2^7 times is
-    none in float32."""
+    none in float32, E4M3 for f16 with a scale of which 2^8 times is none."""
     code = _coding(weights.format, to)
     weights = grouped(weights)
     form = weights.format
+    n, k = weights.shape[-2:]
+    words = _words(_tiles(_kept(weights, code), _zero(code)), code)
+    if form.bits == 8:
+        alone = Packed(format=form, to=to, blocks=words, rows=n, columns=k)
+        return replace(alone, scales=of_rows(weights, alone.left))
     scales, bases = (
-        _folded(weights, to) if folded(form.scale, to) else (_records(weights, code), None)
+        folded_exponents(weights, to)
+        if folded(form.scale, to)
+        else (records_of(weights, code), None)
     )
-    *lead, n, k = weights.shape
-    down, across = -n % ROWS, -k % COLUMNS
-    codes = _padded(_kept(weights), down, across, _zero(code))
-    rows, columns = codes.shape[-2:]
-    tiles = codes.reshape(*lead, rows // ROWS, ROWS, columns // COLUMNS, COLUMNS).swapaxes(-3, -2)
     groups = COLUMNS // form.group
-    records = _padded(scales, down, columns // form.group - scales.shape[-1])
-    tiled = records.reshape(*lead, rows // ROWS, ROWS, columns // COLUMNS, groups).swapaxes(-3, -2)
+    tiled = _tiles(scales, 0, groups)
     of_pairs = np.ascontiguousarray(tiled[..., _pairs(), :])  # [..., pair, row of it, group]
     octets = of_pairs.view(np.uint8).reshape(*of_pairs.shape[:-3], -1)
-    blocks = np.concatenate([_words(tiles, code), octets], -1)
-    factor = _factor(weights)
+    blocks = np.concatenate([words, octets], -1)
+    factor = factor_of(weights)
     return Packed(format=form, to=to, blocks=blocks, rows=n, columns=k, bases=bases, factor=factor)
 
 
@@ -93,9 +110,13 @@ def unpack(packed: Packed) -> Weights:
     tiles[..., row, column] = fields.astype(np.uint8)
     *lead, down, across, _, _ = tiles.shape
     codes = tiles.swapaxes(-3, -2).reshape(*lead, down * ROWS, across * COLUMNS)
+    held = joined(codes[..., : packed.rows, : packed.columns], form)
+    if form.bits == 8:
+        least = np.uint8(_zero(code))
+        return Weights(format=form, codes=held ^ least, scales=_scales_of(packed)[..., None])
     groups = COLUMNS // form.group
     octets = np.ascontiguousarray(blocks[..., size:])
-    of_pairs = octets.view(_record_type(form)).reshape(*octets.shape[:-1], PAIRS, 2, groups)
+    of_pairs = octets.view(record_type(form)).reshape(*octets.shape[:-1], PAIRS, 2, groups)
     scales = np.empty((*octets.shape[:-1], ROWS, groups), of_pairs.dtype)
     scales[..., _pairs(), :] = of_pairs
     whole = scales.swapaxes(-3, -2).reshape(*lead, down * ROWS, across * groups)
@@ -106,18 +127,20 @@ def unpack(packed: Packed) -> Weights:
         least, _ = SHIFTS[packed.to]
         kept = (kept + (bases + least + E8M0_BIAS)).astype(np.uint8)
     if form.tensor_scaled:
-        kept = encode(_lowered(kept), E4M3)
+        kept = encode(lowered(kept), E4M3)
     return Weights(
         format=form,
-        codes=joined(codes[..., : packed.rows, : packed.columns], form),
+        codes=held,
         scales=(kept & 0xFFFF).astype(scale_type(form)) if form.zeros else kept,
-        zeros=((kept >> 16) - _magic(code)).astype(np.uint8) if form.zeros else None,
+        zeros=((kept >> 16) - magic(code)).astype(np.uint8) if form.zeros else None,
         tensor_scale=packed.factor / 2**LEFT if form.tensor_scaled else 1.0,
     )
 
 
 def numbers(packed: Packed) -> Floats:
     """What a kernel multiplies by, [..., rows, columns]: what they stand for over the row's and the tensor's factor, rounded once to 16 bits."""
+    if packed.format.bits == 8:
+        return elements(unpack(replace(packed, scales=None))) * 2.0**-packed.left
     scale = 2.0**-LEFT if packed.format.tensor_scaled else 1.0
     values = dequantise(unpack(replace(packed, bases=None, factor=2.0**LEFT)))
     return (
@@ -180,44 +203,27 @@ def _words(tiles: Bytes, code: Coding | Lookup) -> Bytes:
     return words.view(np.uint8).reshape(*tiles.shape[:-2], 4 * len(row))
 
 
+def _tiles(x: Any, fill: int, columns: int = COLUMNS) -> Any:
+    """[..., rows, all columns] -> [..., down, across, 64, columns]; what is past the last is `fill`."""
+    *lead, n, k = x.shape
+    padded = _padded(x, -n % ROWS, -k % columns, fill)
+    rows, all_columns = padded.shape[-2:]
+    shape = (*lead, rows // ROWS, ROWS, all_columns // columns, columns)
+    return padded.reshape(shape).swapaxes(-3, -2)
+
+
 def _pairs() -> Any:
     """Rows that are the pairs': int [32, 2]."""
     pair = np.arange(PAIRS)[:, None]
     return 16 * (pair // 8) + pair % 8 + 8 * np.arange(2)
 
 
-def _records(weights: Weights, code: Coding | Lookup) -> Any:
-    """Of each row and group."""
-    if weights.format.scale == E8M0 and int(weights.scales.max(initial=0)) > MOST_E8M0:
-        raise ArgumentError("scales", int(weights.scales.max()), f"must be at most {MOST_E8M0}")
-    if weights.format.tensor_scaled:
-        return _lifted(weights)
-    if weights.zeros is None:
-        return weights.scales
-    zeros = weights.zeros.astype(np.uint32) + _magic(code)
-    return weights.scales.astype(np.uint32) | zeros << 16
-
-
-def _lifted(weights: Weights) -> Any:
-    """Scales of E4M3 as kernels add to exponents: subnormal ones as if they were none, and 0, whose codes are not kept, as the least."""
-    values = scale_values(weights.format, weights.scales)
-    if (values < 0).any():
-        raise ArgumentError("scales", float(values.min()), "must not be below 0")
-    fraction, exponent = np.frexp(values)
-    lifted = (exponent - 1 + SCALE_BIAS << FRACTION_BITS) + (2 * fraction - 1) * (FRACTION + 1)
-    return np.where(values > 0, lifted, 0).astype(np.uint8)
-
-
-def _lowered(records: Any) -> Floats:
-    """The scales that `_lifted` made so."""
-    exponents = (records >> FRACTION_BITS).astype(np.int64) - SCALE_BIAS
-    found: Floats = np.ldexp(1 + (records & FRACTION) / (FRACTION + 1), exponents)
-    return found
-
-
-def _kept(weights: Weights) -> Bytes:
-    """Codes, of which signs are left where a scale of E4M3 is 0."""
+def _kept(weights: Weights, code: Coding | Lookup) -> Bytes:
+    """Codes, of which signs are left where a scale of E4M3 is 0; of INT8 as they are for numbers that have room, from 0 on."""
     codes, form = separate(weights.codes, weights.format), weights.format
+    if form.element == INT8:
+        stored: Bytes = codes ^ np.uint8(_zero(code))
+        return stored
     if not form.tensor_scaled:
         return codes
     some = scale_values(form, weights.scales) > 0
@@ -225,44 +231,17 @@ def _kept(weights: Weights) -> Bytes:
     return kept
 
 
-def _factor(weights: Weights) -> float:
-    if not weights.format.tensor_scaled:
-        return 1.0
-    factor = weights.tensor_scale * 2.0**LEFT
-    if abs(factor) > float(np.finfo(np.float32).max):
-        allowed = f"times {2**LEFT} must be a float32"
-        raise ArgumentError("tensor_scale", weights.tensor_scale, allowed)
-    return factor
-
-
-def _folded(weights: Weights, to: DType) -> tuple[Any, Any]:
-    """Of each row and group its exponent less its row's, from the least on that is exact, uint8; of each row what it is less by, int16."""
-    least, highest = SHIFTS[to]
-    group = weights.format.group
-    codes = separate(weights.codes, weights.format)
-    some = (codes.reshape(*codes.shape[:-1], -1, group) & 7).any(-1)
-    exponents = weights.scales.astype(np.int64) - E8M0_BIAS
-    most = np.where(some, exponents, -E8M0_BIAS).max(-1, initial=-E8M0_BIAS)
-    bases = most - highest
-    shifts = exponents - bases[..., None]
-    worst = int(np.where(some, shifts, highest).min(initial=highest))
-    if worst < least:
-        allowed = f"a row's exponents must span at most {highest - least} for {to}"
-        raise ArgumentError("scales", highest - worst, allowed)
-    kept = np.clip(shifts, least, highest) - least
-    return kept.astype(np.uint8), bases.astype(np.int16)
+def _scales_of(packed: Packed) -> Any:
+    """The inverse of `_of_rows`, in bits; 1 where there are none."""
+    shape = (*packed.blocks.shape[:-3], packed.rows)
+    scales = np.ones(shape, np.float32) if packed.scales is None else packed.scales
+    return np.ascontiguousarray(np.ldexp(scales, -packed.left * (packed.scales is not None))).view(
+        np.uint32
+    )
 
 
 def _zero(code: Coding | Lookup) -> int:
     return code.zero if isinstance(code, Coding) else 0
-
-
-def _magic(code: Coding | Lookup) -> int:
-    return code.magic if isinstance(code, Coding) else 0
-
-
-def _record_type(form: Format) -> Any:
-    return np.dtype(np.uint32) if form.zeros else scale_type(form)
 
 
 def _padded(x: Any, down: int, across: int, value: int = 0) -> Any:
@@ -272,7 +251,7 @@ def _padded(x: Any, down: int, across: int, value: int = 0) -> Any:
 
 
 def _coding(form: Format, to: DType) -> Coding | Lookup:
-    known = any((x.element, x.to) == (form.element, to) for x in (*CODINGS, LOOKUP))
+    known = any((x.element, x.to) == (form.element, to) for x in (*CODINGS, *OCTETS, LOOKUP))
     if not known or (form.tensor_scaled and to == E4M3):
         raise ArgumentError("to", to, f"{form.name} is not multiplied with it")
     if form.element == INT4 and form.scale != to.name:

@@ -1,4 +1,4 @@
-"""Weights of 4 bits from numbers, to the nearest: what the formats' own rules say, without calibration."""
+"""Weights of 4 and 8 bits from numbers, to the nearest: what the formats' own rules say, without calibration."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from ..codes import decode, encode
 from ..errors import ArgumentError
-from ..ir.codings import INT4, ZERO
+from ..ir.codings import FP8, INT4, INT8, ZERO
 from ..ir.dtypes import E4M3, F32
 from ..ir.packed import E8M0_BIAS
 from ..ir.stores import E4M3_MAX
@@ -17,6 +17,7 @@ from .weights import Weights, joined, scale_values
 
 INT4_MAX = 7  # without zero points both signs reach as far
 LEVELS = 15  # steps from the least to the greatest code
+INT8_MAX = 127  # as far as both signs reach
 
 
 def quantise(x: npt.NDArray[np.floating], form: Format) -> Weights:
@@ -25,7 +26,7 @@ def quantise(x: npt.NDArray[np.floating], form: Format) -> Weights:
     INT4: a group's scale is its greatest magnitude over 7, with zeros the distance from its least to its greatest number, 0
     among them, over 15, rounded to the scale's dtype. MXFP4: a group's scale is the power of two of its greatest magnitude over 4, and what is
     beyond 6 of it becomes 6 (OCP Microscaling Formats 1.0, section 6.3). NVFP4: the tensor's scale is its greatest magnitude over
-    6 * 448, a group's is its own over 6 and over the tensor's, in E4M3.
+    6 * 448, a group's is its own over 6 and over the tensor's, in E4M3. INT8 and E4M3: a row's scale is its greatest magnitude over 127 or 448.
 
     Raises ArgumentError for another shape, for NaN and infinity, and where a scale overflows its dtype.
     """
@@ -40,6 +41,8 @@ def quantise(x: npt.NDArray[np.floating], form: Format) -> Weights:
     groups = x.astype(np.float64).reshape(*x.shape[:-1], -1, group)
     if form.element == INT4:
         return _int4(groups, form)
+    if form.bits == 8:
+        return _of_rows(groups, form)
     return _nvfp4(groups, form) if form.tensor_scaled else _mxfp4(groups, form)
 
 
@@ -60,6 +63,21 @@ def _int4(groups: Floats, form: Format) -> Weights:
     codes = np.clip(np.rint(_over(groups, scale[..., None])) + zeros[..., None], 0, LEVELS)
     kept = zeros.astype(np.uint8) if form.zeros else None
     return Weights(format=form, codes=_rows(codes, form), scales=bits, zeros=kept)
+
+
+def _of_rows(groups: Floats, form: Format) -> Weights:
+    size = np.abs(groups).max(-1) / {INT8: INT8_MAX, FP8: E4M3_MAX}[form.element]
+    bits = encode(size, F32)
+    scale = scale_values(form, bits)
+    if not np.isfinite(scale).all():
+        raise ArgumentError("x", float(size.max()), f"a scale of this size is none in {form.scale}")
+    values = _over(groups, scale[..., None])
+    codes = (
+        np.clip(np.rint(values), -INT8_MAX, INT8_MAX).astype(np.int8).view(np.uint8)
+        if form.element == INT8
+        else encode(np.clip(values, -E4M3_MAX, E4M3_MAX), E4M3)
+    )
+    return Weights(format=form, codes=_rows(codes, form), scales=bits)
 
 
 def _mxfp4(groups: Floats, form: Format) -> Weights:

@@ -1,10 +1,11 @@
-"""Exhibits of weights of 4 bits."""
+"""Exhibits of packed weights."""
 
 from __future__ import annotations
 
 from .. import recipes
 from ..config import Config
 from ..ir.dtypes import BF16, E4M3, F16
+from ..ir.expr import ACC, PerColumn
 from ..problem import Problem
 from .exhibit import Exhibit
 
@@ -12,6 +13,8 @@ INT4 = Problem(family=recipes.W4A16, a=BF16, b=BF16, weights="int4_128_bf16")
 ZEROS = Problem(family=recipes.W4A16, a=F16, b=F16, d=F16, weights="int4_64_f16_zeros")
 MXFP4 = Problem(family=recipes.W4A16, a=BF16, b=BF16, weights="e2m1_32_e8m0", grouping="ends")
 
+SCALED = ACC * PerColumn("scale_b")
+INT8 = Problem(family=recipes.W8A16, a=BF16, b=BF16, weights="int8_column_f32", epilogue=SCALED)
 FP8 = Problem(family=recipes.W4A8, a=E4M3, b=E4M3, weights="e2m1_32_e8m0")
 
 CODED: tuple[Exhibit, ...] = (
@@ -40,5 +43,11 @@ CODED: tuple[Exhibit, ...] = (
         problem=FP8,
         config=Config(swap_ab=True, block_m=16, stages=14, in_flight=1),
         shows="FP8 by MXFP4: eight sizes of each row and 32 of K, E4M3's exponents and all, of which a code picks one",
+    ),
+    Exhibit(
+        name="int8",
+        problem=INT8,
+        config=Config(swap_ab=True, block_m=16, block_k_bytes=256, stages=8, in_flight=1),
+        shows="INT8 weights, a scale for each channel in the epilogue: blocks have codes alone, which are exact in BF16",
     ),
 )

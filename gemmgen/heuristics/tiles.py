@@ -102,7 +102,7 @@ def _swapped_tiles(of: Workload) -> Iterator[Changes]:
 
 
 def _coded_tiles(of: Workload) -> Iterator[Changes]:
-    """Of weights of 4 bits: swapped, of K blocks as they are packed, for any number of rows."""
+    """Of packed weights: swapped, of K blocks as they are packed, for any number of rows."""
     assert of.problem.form is not None
     packed: Changes = {"swap_ab": True, "block_k_bytes": of.problem.form.k_bytes}
     for block_m in CODED_ROWS:

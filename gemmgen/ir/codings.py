@@ -1,9 +1,10 @@
-"""How registers of `wgmma`'s A are made of a word of codes of 4 bits, and where in it each code lies: see `packed`.
+"""How registers of `wgmma`'s A are made of a word of codes of 4 or 8 bits, and where in it each code lies: see `packed`.
 
 Thread t of a warpgroup holds four registers of each step of 32 bytes of K: register i has row 16 w + g + 8 (i % 2) and the four bytes from 4 c + 16 (i / 2)
 on (w = t / 32, g = t % 32 / 4, c = t % 4; PTX ISA, "Register Fragments", matrix A).
 
-- Of 16 bits, a word is a step: its halves are the two columns of a register, and each half has the four registers' codes.
+- Of 16 bits, a word is a step: its halves are the two columns of a register, and each half has the four registers' codes. Of codes of 8 bits it is half a
+  step: registers 0 and 1, the next word registers 2 and 3.
 - Of 8 bits, two words are a step: one has registers 0 and 2, of row g, the other 1 and 3, of row g + 8. A register's four bytes are looked up in eight.
 """
 
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from ..errors import IRError
 from .dtypes import BF16, E4M3, F16, DType
 
-INT4, E2M1 = "int4", "e2m1"  # elements
+INT4, E2M1, INT8, FP8 = "int4", "e2m1", "int8", "e4m3"  # elements
 ZERO = 8  # the code of INT4 that is 0 where no others are stored
 # Of E2M1, by the three bits of an exponent and a fraction (OCP Microscaling Formats 1.0, section 5.3.3); the fourth is the sign.
 E2M1_VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
@@ -24,13 +25,17 @@ WORD, HALF = 32, 16  # bits
 REGISTERS = 4
 READ_WORDS = 4  # of a thread, 16 bytes
 THREADS = 128
-BITS = {INT4: 4, E2M1: 4}  # of a code
+BITS = {INT4: 4, E2M1: 4, INT8: 8, FP8: 8}  # of a code
 
 Bits = tuple[int, ...]  # where the bits of a code are, the highest first
 
 
 def _nibble(i: int) -> Bits:
     return (4 * i + 3, 4 * i + 2, 4 * i + 1, 4 * i)
+
+
+def _octet(i: int) -> Bits:
+    return tuple(range(8 * i + 7, 8 * i - 1, -1))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +111,27 @@ CODINGS = (
         factor=14,
     ),
 )  # fmt: skip
+# BF16 has no room for the eighth bit of INT8 beside 128: it is what the other seven are less by, as 128 + u less 128 or 256. FP16 has: 1024 + u, u the code
+# and 128. E4M3's exponent and fraction are BF16's last four and first three bits, 2^-120 of the value, and FP16's but for its exponent's first, 2^-8, subnormals
+# too. One code of a half is in its place, the other takes two masks: a translate of these eight bits does not fit beside them.
+OCTETS = (
+    Coding(element=INT8, to=BF16, places=tuple(map(_octet, range(2))), lands=_octet(0), magic=0x4300),
+    Coding(element=INT8, to=F16, places=tuple(map(_octet, range(2))), lands=_octet(0), magic=0x6400, zero=128),
+    Coding(
+        element=FP8,
+        to=BF16,
+        places=((15, 10, 9, 8, 7, 6, 5, 4), (11, 14, 13, 12, 3, 2, 1, 0)),
+        lands=(15, 10, 9, 8, 7, 6, 5, 4),
+        factor=120,
+    ),
+    Coding(
+        element=FP8,
+        to=F16,
+        places=((15, 13, 12, 11, 10, 9, 8, 7), (14, 6, 5, 4, 3, 2, 1, 0)),
+        lands=(15, 13, 12, 11, 10, 9, 8, 7),
+        factor=8,
+    ),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,7 +194,7 @@ def _thread(word: int) -> tuple[int, int, int]:
 
 def coding(element: str, to: DType) -> Coding | Lookup:
     """Raises IRError where there is none."""
-    for x in (*CODINGS, LOOKUP):
+    for x in (*CODINGS, *OCTETS, LOOKUP):
         if (x.element, x.to) == (element, to):
             return x
     raise IRError(f"no coding of {element} as {to}")

@@ -1,7 +1,7 @@
-"""Weights of 4 bits as a warpgroup reads them, in blocks.
+"""Weights of 4 or 8 bits as a warpgroup reads them, in blocks.
 
-A block is 64 rows by 128 columns: the codes, then a record for each row and group of columns. 16 bytes of a thread are its codes for 64 of K, four
-words; the 16 bytes of thread t follow those of thread t - 1, so that eight threads read 128 bytes, each bank once. What a word is: `codings`.
+A block is 64 rows by 128 columns: the codes, then a record for each row and group of columns, of 8 bits none: a row has one scale, which is an epilogue's.
+16 bytes of a thread are its codes for 64 of K, of 8 bits for 32, four words; the 16 bytes of thread t follow those of thread t - 1, so that eight threads read 128 bytes, each bank once. What a word is: `codings`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ from .codings import (
     BITS,
     CODINGS,
     E2M1,
+    FP8,
     INT4,
+    INT8,
     LEFT,
     LOOKUP,
+    OCTETS,
     SCALE_BIAS,
     SHIFTS,
     THREADS,
@@ -25,12 +28,14 @@ from .codings import (
     Lookup,
     coding,
 )
-from .dtypes import BF16, DTYPES, E4M3, F16, DType
+from .dtypes import BF16, DTYPES, E4M3, F16, F32, DType
 
 E8M0 = "e8m0"  # a scale that is an exponent
 E8M0_BIAS = 127
 GROUPS = (32, 64, 128)  # columns that share a scale, where weights are packed
 E4M3_GROUP = 16  # and where E2M1 has scales of E4M3
+COLUMN = 0  # all of a row's columns share a scale: those of 8 bits
+PAIR = 2  # columns that are a byte of 4 bits, and a register of 16
 
 ROWS, COLUMNS = 64, 128
 STEP_BYTES = 32  # of wgmma's K
@@ -47,12 +52,23 @@ def record_bytes(scale_bytes: int, *, zeros: bool) -> int:
     return 2 * scale_bytes if zeros else scale_bytes
 
 
+By = Literal["scale", "zeros", "exponent", "shift", "sign", "offset", "power", "bits"]
+# Of 8 bits, where nothing scales numbers: how codes become some.
+ALONE: dict[tuple[str, DType], By] = {
+    (INT8, BF16): "sign",
+    (INT8, F16): "offset",
+    (FP8, BF16): "power",
+    (FP8, F16): "bits",
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Form:
     """How blocks are packed: codes of `element` for products with `to`, and a scale for each `group` columns.
 
-    element: "int4", with scales of `to`, or "e2m1", with E8M0, of which E4M3 and FP16 take what a row's exponents differ by, or, of 16 columns, E4M3. zeros:
-    whether records hold those of INT4; else 8 is zero. Raises IRError for what there is none of.
+    element: "int4", with scales of `to`, or "e2m1", with E8M0, of which E4M3 and FP16 take what a row's exponents differ by, or, of 16 columns, E4M3; of 8 bits
+    "int8" or "e4m3", whose scales, of rows, are not packed: `group` is 0. zeros: whether records hold those of INT4; else 8 is zero. Raises IRError for what
+    there is none of.
     """
 
     element: str
@@ -62,20 +78,22 @@ class Form:
 
     def __post_init__(self) -> None:
         found = coding(self.element, self.to)
-        integers = isinstance(found, Coding) and found.magic
-        groups = GROUPS if integers else (GROUPS[0], *[E4M3_GROUP] * isinstance(found, Coding))
+        integers = self.element == INT4
+        of_e2m1 = (GROUPS[0], *[E4M3_GROUP] * isinstance(found, Coding))
+        groups = (COLUMN,) if self.bits == 8 else GROUPS if integers else of_e2m1
         if self.group not in groups or (self.zeros and not integers):
             raise IRError(f"{self.element} with group={self.group}, zeros={self.zeros} is none")
 
     @property
     def format(self) -> str:
         """The name of what is packed so: `gemmgen.formats.Format.name`."""
-        return f"{self.element}_{self.group}_{self.scale}{'_zeros' * self.zeros}"
+        group = self.group or "column"
+        return f"{self.element}_{group}_{self.scale}{'_zeros' * self.zeros}"
 
     @property
     def name(self) -> str:
-        """What blocks are called (`Problem.weights`): the format's name, and the dtype where a format of E2M1 is packed for FP16, otherwise than for BF16."""
-        return self.format + f"_{F16}" * (self.element == E2M1 and self.to == F16)
+        """What blocks are called (`Problem.weights`): the format's name, and the dtype where a format that names none is packed for FP16, otherwise than for BF16."""
+        return self.format + f"_{F16}" * (self.element != INT4 and self.to == F16)
 
     @property
     def bits(self) -> int:
@@ -105,11 +123,15 @@ class Form:
     def scale(self) -> str:
         if self.element == INT4:
             return self.to.name
+        if self.bits == 8:
+            return F32.name
         return E4M3.name if self.group == E4M3_GROUP else E8M0
 
     @property
-    def by(self) -> Literal["scale", "zeros", "exponent", "shift"]:
-        """What numbers are scaled by."""
+    def by(self) -> By:
+        """What numbers are scaled by; of 8 bits, what makes numbers of codes."""
+        if self.bits == 8:
+            return ALONE[self.element, self.to]
         if self.to == LOOKUP.to:
             return "shift"
         return "zeros" if self.zeros else "exponent" if self.element == E2M1 else "scale"
@@ -117,6 +139,9 @@ class Form:
     @property
     def left(self) -> int:
         """log2 of what numbers are less by than the weights, besides what belongs to a row or a tensor."""
+        if self.by == "bits":
+            assert isinstance(self.coding, Coding)
+            return self.coding.factor
         return LEFT if self.scale == E4M3.name else 0
 
     @property
@@ -134,7 +159,7 @@ class Form:
     @property
     def factors(self) -> bool:
         """Whether rows are to be multiplied by something besides: what their exponents have in common, or a tensor's scale."""
-        return self.left > 0 or folded(self.scale, self.to)
+        return self.left > 0 or self.bits == 8 or folded(self.scale, self.to)
 
     @property
     def k_bytes(self) -> int:
@@ -148,8 +173,13 @@ class Form:
 
     @property
     def groups(self) -> int:
-        """Of a block's columns."""
-        return COLUMNS // self.group
+        """Of a block's columns that have a record."""
+        return COLUMNS // self.group if self.group else 0
+
+    @property
+    def k_step(self) -> int:
+        """What K is a multiple of."""
+        return self.group or PAIR
 
     @property
     def group_steps(self) -> int:
@@ -184,9 +214,13 @@ FORMS = {
     }
     for to in (*OF_16_BITS, E4M3)
 }  # fmt: skip
-BY_BITS = {4: FORMS}  # of a code
+OF_8_BITS = {
+    to: {x.name: x for x in (Form(element=c.element, to=to, group=COLUMN) for c in OCTETS if c.to == to)}
+    for to in OF_16_BITS
+}  # fmt: skip
+BY_BITS = {4: FORMS, 8: OF_8_BITS}  # of a code
 ACTIVATIONS = (None, E4M3.name)  # of x's own 16 bits, and quantised
-# Of products with 16 bits, which their names say.
+# Of 4 bits, of products with 16 bits, which their names say.
 NAMED = {name: form for to in OF_16_BITS for name, form in FORMS[to].items()}
 
 
@@ -200,8 +234,14 @@ def forms(bits: int, to: DType) -> dict[str, Form]:
     return BY_BITS[bits].get(to, {})
 
 
-def plain_weights(to: DType) -> str:
-    """What is taken where none is said: INT4, a scale for each 128 columns, no zeros; of E4M3 what there is."""
-    if to not in OF_16_BITS:
-        return next(iter(FORMS[to]))
+def every_name() -> tuple[str, ...]:
+    """What B is packed from, in any family."""
+    of_all = (names for by_dtype in BY_BITS.values() for names in by_dtype.values())
+    return tuple(dict.fromkeys(name for names in of_all for name in names))
+
+
+def plain_weights(to: DType, bits: int = 4) -> str:
+    """What is taken where none is said: INT4, a scale for each 128 columns, no zeros; of 8 bits INT8; of E4M3 what there is."""
+    if to not in OF_16_BITS or bits == 8:
+        return next(iter(forms(bits, to)))
     return Form(element=INT4, to=to, group=GROUPS[-1]).name

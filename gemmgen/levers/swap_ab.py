@@ -11,7 +11,7 @@ MOST_ALONG_M = 2
 
 
 def _price(price: Changes, of: L, c: C) -> Changes:
-    """Second reads of its tiles come from L2; of more than two along M, as weights of 4 bits have, all draw."""
+    """Second reads of its tiles come from L2; of more than two along M, as packed weights have, all draw."""
     few = not of.recipe.coded or price["high"] <= MOST_ALONG_M * len(of.rows)
     dearer = PER_PAIR if of.recipe.scales_blocks else 1.0
     high = len(of.rows) if few else price["high"]

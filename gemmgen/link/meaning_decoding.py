@@ -1,4 +1,4 @@
-"""What weights of 4 bits mean that are decoded into registers: see meaning."""
+"""What weights of 4 and 8 bits mean that are decoded into registers: see meaning."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def read_codes(k: ir.Kernel, s: ir.ReadCodes) -> str:
     piece = f"{block} + threadIdx.x % {THREADS} * 16 + i * {THREADS * 16 // REGISTERS}"
     codes = ROWS * COLUMNS * s.form.bits // 8
     record = f"{block} + {codes} + (warp * 8 + lane / 4) * {s.form.pair_bytes}"
-    words = s.form.pair_bytes // 4
+    words = s.form.pair_bytes // 4 if s.beside == "records" else 0
     fours = words // REGISTERS * REGISTERS
     out = [
         _fours(s.dst, codes // (4 * THREADS), piece),
@@ -54,6 +54,8 @@ def decode(k: ir.Kernel, s: ir.Decode) -> str:
     """Register r of a step is of the thread's first row if r is even, of its second if it is odd."""
     if s.by == "shift":
         return _shifted(s)
+    if s.form.bits == 8:
+        return _alone(s)
     form, half = s.form, STEPS // 2
     assert isinstance(form.coding, Coding)
     group = f"((i + {s.half * half}) / {form.group // 16})"
@@ -90,6 +92,37 @@ def _shifted(s: ir.Decode) -> str:
             picked = f'"prmt.b32"($r, {eight}, {place})'
             out.append(f"{s.dst}[4 * i + {row + 2 * r}] = {picked} | {sign} & {0x80808080}u;")
     return f"{UNROLL}for (int i = 0; i < {steps}; ++i) {{ {' '.join(out)} }}"
+
+
+def _alone(s: ir.Decode) -> str:
+    """A word is half a step: of its four codes the first of each half belong to the thread's first row, the others to its second."""
+    code, ptx, half = s.form.coding, s.form.to.ptx, STEPS
+    assert isinstance(code, Coding)
+    word = f"uint32_t({s.codes}[i + {s.half * half}])"
+    out = []
+    for r in range(2):
+        moved = _moved(word, 8 * r)
+        if s.by in ("sign", "offset"):  # 8 bits, one beside the other, below those of 128 or 1024
+            least = {"sign": 0x43004300, "offset": 0x64006400}[s.by]
+            below, less = (
+                (0x7F, f'"lop3.b32"($r, {moved}, {0x800080}u, {least}u, {0xEA})')
+                if s.by == "sign"
+                else (0xFF, f"{0x64806480}u")
+            )
+            number = f'"sub.rn.{ptx}x2"($r, "lop3.b32"($r, {moved}, {below * 0x10001}u, {least}u, {0xEA}), {less})'
+        elif (
+            s.by == "bits"
+        ):  # one code in its place, the other's sign one place lower, the rest seven
+            rest, mask, far = (
+                ("0", 0xBF80, 0) if not r else (f"({_moved(word, -7)} & {0x3F803F80}u)", 0x8000, -1)
+            )
+            number = f'"lop3.b32"($r, {_moved(word, far)}, {mask * 0x10001}u, {rest}, {0xEA})'
+        else:
+            number = _number(code, word, r)
+        if s.by == "power":  # BF16's exponent has a bias of 127, E4M3's of 7
+            number = f'"mul.rn.{ptx}x2"($r, {number}, {(127 + 127 - 7 << 7) * 0x10001}u)'
+        out.append(f"{s.dst}[2 * i + {r}] = {number};")
+    return f"{UNROLL}for (int i = 0; i < {half}; ++i) {{ {' '.join(out)} }}"
 
 
 def _normal(x: float) -> int:

@@ -8,9 +8,8 @@ from typing import Any
 from .. import formats, quant
 from ..errors import ArgumentError
 from ..formats import Format
-from ..formats.format import COLUMN
 from ..ir.dtypes import DTYPES, DType
-from ..ir.packed import GROUPS, NAMED, OF_16_BITS
+from ..ir.packed import COLUMN, GROUPS, NAMED, OF_16_BITS
 from ..runtime.torch_tensors import torch_dtype
 from .coded import quantised
 from .frozen import SCALE, gemmgen, torch_

@@ -126,7 +126,7 @@ def shape_checks(p: Problem) -> tuple[str, ...]:
     most = f"{exact} / (args->groups > 1 ? args->groups : 1)" if divided else exact
     pairs = f'check_multiple("n", args->n, {fold(p.epilogue)})'
     whole = 'check_multiple("k", args->k, {})'
-    step = p.form.group if p.form else groups.k_step(p)
+    step = p.form.k_step if p.form else groups.k_step(p)
     return (
         in_range("m", 0, MOST_SIDE),
         in_range("n", 1, MOST_SIDE),

@@ -44,7 +44,7 @@ DIRECT_TILE = Rule(
 )
 DIRECT_OPERANDS = Rule(
     id="direct-operands",
-    says="direct reads K-major operands of BF16, FP16 or FP8, no weights of 4 bits, and K blocks of at least 64 bytes",
+    says="direct reads K-major operands of BF16, FP16 or FP8, no packed weights, and K blocks of at least 64 bytes",
     because="Four lanes load 64 bytes of a row. What is MN-major would have to be transposed between lanes, and INT8 has no path yet.",
 )
 DIRECT_ALONE = Rule(

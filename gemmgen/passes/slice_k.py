@@ -31,7 +31,7 @@ from .split_k import SMEM, buffer, waves
 
 SLICE_CONSUMERS = Rule(
     id="slice-consumers",
-    says="slice_k needs two to four consumers, and four consumers need slice_k or weights of 4 bits, not ping_pong",
+    says="slice_k needs two to four consumers, and four consumers need slice_k or packed weights, not ping_pong",
     because="One warpgroup has nobody to divide K blocks with. Four that take turns, or share out rows of operands as they are, were not measured: "
     "what they need of registers is not known.",
 )

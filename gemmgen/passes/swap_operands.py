@@ -33,7 +33,7 @@ from .swap_values import PAIR, swapped_values
 
 SWAPPED_ROWS = Rule(
     id="swapped-rows",
-    says="with swap_ab a tile has at most 64 rows, of weights of 4 bits 256, unless an epilogue sums rows",
+    says="with swap_ab a tile has at most 64 rows, of packed weights 256, unless an epilogue sums rows",
     because="From 64 rows on, swapping A and B saves nothing; and with a scale per column in registers, tiles "
     "of 128 rows spilled.",
 )
@@ -54,12 +54,12 @@ SWAPPED_SUMS = Rule(
 )
 DECODED_SWAPPED = Rule(
     id="decoded-swapped",
-    says="weights of 4 bits need swap_ab",
+    says="packed weights need swap_ab",
     because="They become numbers in registers, and of wgmma's operands only A comes from there: with swap_ab that is B.",
 )
 DECODED_SPAN = Rule(
     id="decoded-span",
-    says="weights of 4 bits need K blocks of 128 columns, and multicast none or a",
+    says="packed weights need K blocks of 128 columns, and multicast none or a",
     because="They are packed in blocks of 64 rows and 128 columns, each of which is copied as it lies, by the CTA that multiplies by it.",
 )
 SQUARES_ROWS = Rule(

@@ -7,8 +7,9 @@ from typing import Any
 
 from ..errors import ArgumentError
 from ..formats import GROUPS, Format, int4
-from ..formats.format import COLUMN, INT4_SCALES
+from ..formats.format import INT4_SCALES
 from ..ir.dtypes import DTYPES
+from ..ir.packed import COLUMN
 from ..runtime.torch_tensors import dtype_of, torch, torch_dtype
 
 Tensors = Mapping[str, Any]

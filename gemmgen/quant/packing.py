@@ -30,8 +30,8 @@ loaded = partial(loaded_cast.loaded, source)  # of a kernel and a device
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Packed:
     """Weights [..., N, K] of `format`, one of groups, for products with `dtype`: blocks, uint8 [..., ceil(N / 64), ceil(K / 128), bytes of a
-    block] (`gemmgen.ir.packed`). factors: float32 [..., N], what is multiplied lacks: 2^base of each row, of MXFP4 for E4M3 and FP16, and of NVFP4 the tensor's
-    scale times 2^7; None: 1."""
+    block] (`gemmgen.ir.packed`). factors: float32 [..., N], what is multiplied lacks: 2^base of each row, of MXFP4 for E4M3 and FP16, of NVFP4 the tensor's
+    scale times 2^7, and of 8 bits the row's scale, of E4M3 for FP16 times 2^8; None: 1."""
 
     format: Format
     dtype: DType
@@ -41,7 +41,7 @@ class Packed:
 
     @property
     def weights(self) -> str:
-        """What operators and layers call such blocks: the format's name, with "_f16" of MXFP4 and NVFP4 for float16."""
+        """What operators and layers call such blocks: the format's name, with "_f16" of all but INT4 for float16."""
         f = self.format
         return Form(element=f.element, to=self.dtype, group=f.group, zeros=f.zeros).name
 
@@ -57,7 +57,7 @@ class Packed:
 
     def numbers(self) -> Any:
         """What a kernel multiplies by, [..., N, K] of `dtype`, contiguous, on the device of the blocks: (code - zero) * scale rounded once, of
-        MXFP4 and NVFP4 exactly the weight over its row's factor.
+        others than INT4 exactly the weight over its row's factor.
 
         On a CUDA device one launch of a generated kernel for each [N, K], on torch's current stream; elsewhere NumPy, with the same bits. Raises RuntimeUnavailable
         on a GPU without NVRTC or that is not Hopper.
@@ -101,7 +101,7 @@ def pack(
     whole row the largest that divides K, which `Packed.format` says, and that of the format for others. progress: called with (rows packed, rows of all matrices), at first with 0.
 
     Raises ArgumentError for what is not multiplied with `dtype`: INT4 whose scales are of another dtype (`Quantised.rescaled`), or of whole rows
-    of a K that is no multiple of 32, a group that divides none, NVFP4 for E4M3, or with a scale below 0, and MXFP4 with a row whose exponents span more than 11 for E4M3, 24 for float16.
+    of a K that is no multiple of 32, a group that divides none, NVFP4 for E4M3, or with a scale below 0, MXFP4 with a row whose exponents span more than 11 for E4M3, 24 for float16, and E4M3 for float16 with a scale of which 2^8 times is no float32.
     """
     if not isinstance(weights, Quantised):
         raise ArgumentError("weights", type(weights).__name__, "must be a gemmgen.quant.Quantised")
@@ -152,6 +152,9 @@ def _chunks(x: Weights) -> Iterator[Weights]:
 
 def _factors(parts: list[formats.Packed], shape: tuple[int, ...]) -> Any:
     """Of each row; None where the form of the blocks has none."""
+    scales = [x.scales for x in parts if x.scales is not None]
+    if scales:
+        return torch().from_numpy(np.concatenate(scales)).view(shape)
     bases = [x.bases for x in parts if x.bases is not None]
     if bases:
         found = np.ldexp(np.float32(1), np.concatenate(bases))

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import ArgumentError
-from ..formats.format import COLUMN
-from ..ir.packed import GROUPS
+from ..ir.packed import COLUMN, GROUPS
 
 WHOLE = -1  # a `group_size`: all columns share a scale
 PLACE = "quantization_config"

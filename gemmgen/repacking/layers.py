@@ -10,10 +10,10 @@ from typing import Any
 from .. import formats, quant
 from ..errors import ArgumentError
 from ..formats import MXFP4, NVFP4, Format
-from ..formats.format import COLUMN, alike
+from ..formats.format import alike
 from ..ir.codings import INT4
 from ..ir.dtypes import BF16, E4M3, F16, DType
-from ..ir.packed import GROUPS, Form
+from ..ir.packed import COLUMN, GROUPS, Form
 from ..nn import Linear4bit
 from ..nn.coded import packed_of
 from ..nn.linear4bit import BLOCKS, FACTORS

@@ -11,8 +11,8 @@ from typing import Any
 
 from .. import quant
 from ..errors import ArgumentError
-from ..formats.format import COLUMN
 from ..ir.dtypes import BF16, F16, DType
+from ..ir.packed import COLUMN
 from ..quant.stated import PLACE
 from ..runtime.torch_tensors import torch
 from . import folder, shards

@@ -56,6 +56,8 @@ def _parts(of: Form) -> Table:
         (str(i * read), f"16 bytes of each thread: codes of columns {_columns(of, i)}")
         for i in range(of.words // READ_WORDS)
     )
+    if not of.groups:
+        return Table(title="A block", columns=("byte", "holds"), rows=codes)
     whose = "the first row's before the second's"
     record = RECORDS[of.by]
     says = f"{PAIRS} pairs of rows r and r + 8, {of.pair_bytes} bytes each: {record}, {whose}"
@@ -110,6 +112,11 @@ def _register(of: Form, row: int, column: int) -> int:
 
 def _next(of: Form) -> str:
     step = COLUMNS // of.steps
+    if of.bits == 8:
+        half = step // 2
+        return (
+            f"A word is {half} columns of K, half a wgmma; the thread's next has the next {half}."
+        )
     if of.steps == of.words:
         return f"A word is {step} columns of K, one wgmma; the thread's next has the next {step}."
     return f"A word is {step} columns of K, one wgmma, of one row; the thread's next is of its other row."

@@ -202,7 +202,8 @@ class Product:
         assert self.p.form is not None
         form, blocks = formats.named(self.p.form.format), self.given["b"]
         *_, n, k = self.shape
-        whole = -(-k // form.group) * form.group  # a launch takes an a that ends inside a group
+        step = self.p.form.k_step
+        whole = -(-k // step) * step  # a launch takes an a that ends inside a group
         shape = *blocks.shape[:-3], n, whole
         if not blocks.numel():
             return torch().zeros(shape)

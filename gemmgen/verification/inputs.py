@@ -44,7 +44,7 @@ class Operands:
     float for a Scalar, float32 [1] for a DeviceScalar, [N] for a PerColumn and [M] for a PerRow, int32 [rows of D] for a RowBound,
     codes [M, N] for a PerElement. pages: int32 [G, ceil(N/64)], where B's rows come by page: which of those that a launch finds stored each 64
     of a group's rows are. indices: int32 [M], where A's rows come by index: row r of a is row indices[r] // top of what a
-    launch finds stored; -1 in rows that it does not. blocks: uint8 [ceil(N/64), ceil(K/128), bytes], where B is packed weights of 4 bits: a launch
+    launch finds stored; -1 in rows that it does not. blocks: uint8 [ceil(N/64), ceil(K/128), bytes], where B is packed weights: a launch
     finds them stored, and b is the numbers that they stand for.
     """
 

@@ -390,7 +390,7 @@ def test_a_family_takes_exactly_its_operands(family):
     for a in DTYPES.values():
         for b in DTYPES.values():
             if (a, b) in pairs:
-                weights = plain_weights(b) if coded else ""
+                weights = plain_weights(b, coded) if coded else ""
                 problem = Problem(family=family, a=a, b=b, weights=weights)
                 assert build(problem, config).instr.a is a
                 continue

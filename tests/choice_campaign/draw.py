@@ -22,7 +22,7 @@ from gemmgen.ir.expr import (
     fold,
 )
 from gemmgen.ir.groupings import GROUPINGS
-from gemmgen.ir.packed import FORMS
+from gemmgen.ir.packed import forms
 from gemmgen.problem import LAYOUTS, OUTPUTS, Problem, Shape, depth_step
 from gemmgen.recipes import recipe
 
@@ -92,7 +92,9 @@ def problem(rng: Random) -> Problem:
                 alignment=rng.choice(GROUPINGS["ends"].alignments),
                 epilogue=epilogue(rng),
                 accumulate=rng.random() < 0.2,
-                weights=rng.choice((*FORMS[b],)) if recipe(family).coded else "",
+                weights=rng.choice((*forms(recipe(family).coded, b),))
+                if recipe(family).coded
+                else "",
             )
         except ArgumentError:
             continue

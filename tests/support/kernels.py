@@ -9,7 +9,7 @@ from gemmgen.config import Config
 from gemmgen.emit import emit
 from gemmgen.epilogues import EPILOGUES, mqa_logits
 from gemmgen.ir.dtypes import BF16, E4M3, E5M2, F16, F32, S8, S32
-from gemmgen.ir.expr import fold
+from gemmgen.ir.expr import ACC, PerColumn, fold
 from gemmgen.ir.groupings import GROUPINGS
 from gemmgen.ir.nodes import Kernel
 from gemmgen.ir.row_sums import fold_rows
@@ -25,6 +25,7 @@ DENSE_NN, DENSE_TN, DENSE_TT = (
 FP8 = Problem(family="fp8_block", a=E4M3, b=E4M3)
 
 W4A16 = Problem(family="w4a16", a=BF16, b=BF16, weights="int4_128_bf16")
+W8A16 = Problem(family="w8a16", a=BF16, b=BF16, weights="int8_column_f32")
 W4A8 = Problem(family="w4a8", a=E4M3, b=E4M3, weights="e2m1_32_e8m0")
 DECODED = Config(swap_ab=True, block_m=16, block_k_bytes=256, in_flight=1)
 DECODED_FP8 = replace(DECODED, block_k_bytes=128)
@@ -254,6 +255,19 @@ VARIETY = {
     "w4a8-waves-masked": (
         replace(W4A8, grouping="masked", d=F32),
         replace(DECODED_FP8, consumers=1, in_flight=0, stages=3, block_m=64),
+    ),
+    "w8a16": (replace(W8A16, epilogue=ACC * PerColumn("scale_b")), replace(DECODED, stages=3)),
+    "w8a16-waves-ends": (
+        replace(W8A16, a=F16, b=F16, weights="int8_column_f32_f16", grouping="ends"),
+        replace(DECODED, consumers=1, in_flight=0, stages=3),
+    ),
+    "w8a16-fp8-split": (
+        replace(W8A16, weights="e4m3_column_f32", weights_ready=True),
+        replace(DECODED, block_m=32, stages=2, pdl=True, weights_ahead=True, split_k=2),
+    ),
+    "w8a16-fp8-masked": (
+        replace(W8A16, a=F16, b=F16, d=F32, weights="e4m3_column_f32_f16", grouping="masked"),
+        replace(DECODED, block_m=64, stages=3, multicast="a", peek=True),
     ),
     "fp8-ahead": (
         replace(FP8, weights_ready=True),

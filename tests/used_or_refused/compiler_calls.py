@@ -24,7 +24,7 @@ from gemmgen.ir.dtypes import DTYPES, DType
 from gemmgen.ir.expr import ACC, Expr, PerColumn
 from gemmgen.ir.groupings import GROUPINGS
 from gemmgen.ir.heads import Heads, heads_of
-from gemmgen.ir.packed import FORMS
+from gemmgen.ir.packed import FORMS, OF_8_BITS, forms
 from gemmgen.ops import building, invariance
 from gemmgen.problem import LAYOUTS, Problem
 from gemmgen.recipes import recipe
@@ -48,7 +48,7 @@ PROBLEM = {
     "grouping": mostly(st.sampled_from([*GROUPINGS])),
     "alignment": mostly(st.sampled_from([1, 4, 64, 128])),
     "accumulate": mostly(st.booleans()),
-    "weights": mostly(st.sampled_from(["", *FORMS[DTYPES["bf16"]]])),
+    "weights": mostly(st.sampled_from(["", *FORMS[DTYPES["bf16"]], *OF_8_BITS[DTYPES["bf16"]]])),
     "weights_ready": mostly(st.booleans()),
     "indexed": mostly(st.booleans()),
     "squares": mostly(st.sampled_from([False, False, True])),
@@ -80,8 +80,8 @@ def problem_fields() -> st.SearchStrategy[dict[str, Any]]:
 
 def _weights(family: Any, b: Any) -> st.SearchStrategy[Any]:
     """What a family's B is packed from, or what other families refuse."""
-    coded = family in FAMILIES and recipe(family).coded
-    known = FORMS[b] if isinstance(b, DType) and b in FORMS else ("",)
+    coded = recipe(family).coded if family in FAMILIES else 0
+    known = (coded and isinstance(b, DType) and forms(coded, b)) or ("",)
     return mostly(st.sampled_from([*known])) if coded else PROBLEM["weights"]
 
 
@@ -89,7 +89,7 @@ def _packed(fields: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
     """Where a family needs weights they are left out seldom, and given to others as seldom."""
     family, b = fields["family"], fields["b"]
     coded = family in FAMILIES and recipe(family).coded
-    if coded == ("weights" in fields):
+    if bool(coded) == ("weights" in fields):
         return st.just(fields)
     rest = {k: v for k, v in fields.items() if k != "weights"}
     other = _weights(family, b).map(lambda x: rest | {"weights": x}) if coded else st.just(rest)

@@ -25,7 +25,7 @@ from gemmgen.gallery import GALLERY, path_of
 from gemmgen.ir.collectives import COLLECTIVES, WIRES
 from gemmgen.ir.dtypes import DTYPES
 from gemmgen.ir.groupings import GROUPINGS
-from gemmgen.ir.packed import FORMS
+from gemmgen.ir.packed import every_name
 from gemmgen.problem import LAYOUTS
 from gemmgen.recipes import recipe
 from gemmgen.see.layout_page import VIEWS
@@ -125,7 +125,7 @@ VALUES: dict[str, st.SearchStrategy[str]] = {
     "--grouping": of(*GROUPINGS),
     "--epilogue": of(*EPILOGUES),
     "--collective": of(*COLLECTIVES),
-    "--weights": of(*(name for forms in FORMS.values() for name in forms)),
+    "--weights": of(*every_name()),
     "--wire": of(*(t.name for t in WIRES)),
     "--ranks": of(1, 2, 3, 8, 9),
     "--config": config(),

@@ -12,7 +12,7 @@ from ...errors import ArgumentError
 from ...families import FAMILIES
 from ...ir.counts import MOST_SIDE
 from ...ir.groupings import GROUPINGS
-from ...ir.packed import FORMS
+from ...ir.packed import every_name
 from ...levers.lever import Values, choice, integer
 from ...problem import LAYOUTS, OUTPUTS
 from ...recipes import recipe
@@ -41,7 +41,7 @@ def names() -> dict[str, Name]:
     """In the order in which they are asked for. Made anew each time: a program may add a family."""
     pairs = dict.fromkeys(f"{a},{b}" for name in FAMILIES for a, b in recipe(name).operands)
     operands, rows = choice(UNSAID, *pairs), choice(UNSAID, *GROUPINGS["ends"].alignments)
-    weights = choice(UNSAID, *dict.fromkeys(x for to in FORMS for x in FORMS[to]))
+    weights = choice(UNSAID, *every_name())
     of_each = "M, and K where groups split it, are of each in the mean"
     return {
         "family": Name(label="Family", values=choice(*FAMILIES), default=next(iter(FAMILIES))),
@@ -50,7 +50,7 @@ def names() -> dict[str, Name]:
         "layout": Name(label="Layout", values=choice(*LAYOUTS), default="nt", says="of A, then B"),
         "epilogue": Name(label="Epilogue", values=choice(*EPILOGUES), default="none"),
         "accumulate": Name(label="Accumulate", values=choice(False, True), default=False),
-        "weights": Name(label="Weights", values=weights, default=UNSAID, says="of 4 bits"),
+        "weights": Name(label="Weights", values=weights, default=UNSAID, says="packed"),
         "weights_ready": Name(label="Weights ready", values=choice(False, True), default=False),
         "grouping": Name(label="Grouping", values=choice(*GROUPINGS), default="none"),
         "alignment": Name(label="Alignment", values=rows, default=UNSAID, says="of groups' rows"),

@@ -8,8 +8,7 @@ from typing import Any
 
 from ... import formats
 from ...errors import ArgumentError
-from ...formats.format import COLUMN
-from ...ir.packed import OF_16_BITS
+from ...ir.packed import COLUMN, OF_16_BITS
 from ...nn.kinds import IN_FP8
 from ...quant.stated import stated
 from ...runtime.torch_tensors import torch_dtype
