@@ -58,8 +58,8 @@ class Problem:
     "t" [N, K]. So "nt" is both contiguous along K, the only one for 8-bit operands.
     grouping: one of `gemmgen.ir.groupings.GROUPINGS`: which GEMMs one launch computes. alignment: of the
     rows where groups begin, 128 or 64, of "ends" also 8, 4 or 1 (`row_step`); used where they share A's rows.
-    weights: of a family that multiplies by weights of 4 bits, what they are packed from, a `gemmgen.formats.Format.name` with scales as `b`, such as
-    "int4_128_bf16_zeros" or "e2m1_32_e8m0"; b is then what codes become. Else "" (docs/adr/0065-weights-of-4-bits.md).
+    weights: of a family that multiplies by packed weights, what they are packed from, a `gemmgen.formats.Format.name` with scales as `b`, such as
+    "int4_128_bf16_zeros", "e2m1_32_e8m0" or, of 8 bits, "int8_column_f32"; b is then what codes become. Else "" (docs/adr/0065-weights-of-4-bits.md).
     epilogue: an expression of `gemmgen.epilogues`, or the name of one there, applied to every FP32 element before rounding.
     accumulate: add the result to what D holds, an FP32 D.
     weights_ready: a promise of the caller: no launch on the stream that may still run when this one begins writes B, or its

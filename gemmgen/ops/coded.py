@@ -1,4 +1,4 @@
-"""Weights of 4 bits as a GEMM's B: packed blocks, whose sides are not the matrix's."""
+"""Packed weights as a GEMM's B: packed blocks, whose sides are not the matrix's."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from .. import recipes
 from ..epilogues import named
-from ..ir.dtypes import F32, FP8, S8, DType
+from ..ir.dtypes import BF16, F16, F32, FP8, S8, DType
 from ..ir.expr import ACC, Argument, DeviceScalar, Expr, PerColumn, PerRow, Scalar, of
 from ..problem import Problem, check_sums
 from ..runtime.torch_tensors import dtype_of
@@ -53,7 +53,25 @@ def int8_problem(
     return p, given
 
 
+def halves_problem(
+    family: str,
+    a: Any,
+    scale_b: Any,
+    weights: str,
+    out_dtype: str | None,
+    epilogue: Expr | str,
+    arguments: dict[str, Any],
+    grouping: str = Problem.grouping,
+) -> tuple[Problem, dict[str, Any]]:
+    """What a function of packed weights computes with an A of 16 bits, as `coded_problem`. out_dtype: None: a's."""
+    dtype = dtype_of("a", a, (BF16, F16))
+    d = dtype.name if out_dtype is None else out_dtype
+    scales = (None, scale_b)
+    return coded_problem(family, dtype, scales, weights, d, epilogue, arguments, grouping)
+
+
 def coded_problem(
+    family: str,
     dtype: DType,
     scales: Scales,
     weights: str,
@@ -65,7 +83,7 @@ def coded_problem(
     """What a function of packed weights computes with an A of `dtype`, and what its epilogue reads. Raises ArgumentError."""
     expression, given = _scaled(scales, epilogue, arguments)
     p = Problem(
-        family=recipes.W4A8 if dtype in FP8 else recipes.W4A16,
+        family=family,
         a=dtype,
         b=dtype,
         d=output_dtype(out_dtype, ("bf16", "f16", "f32")),

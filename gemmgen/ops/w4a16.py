@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from .. import recipes
 from ..config import Config
-from ..ir.dtypes import BF16, F16, DType
 from ..ir.expr import Expr
 from ..problem import Problem
-from ..runtime.torch_tensors import dtype_of
 from .compute import compute
 from .front import front
 from .groups import segments
-from .scaled import coded_problem
+from .scaled import halves_problem
 
 
 @front
@@ -47,7 +46,7 @@ def w4a16_gemm(
     `scale_b` of its own.
     Runs on torch's current stream. Raises as that.
     """
-    p, given = _problem(a, scale_b, weights, out_dtype, epilogue, arguments)
+    p, given = halves_problem(recipes.W4A16, a, scale_b, weights, out_dtype, epilogue, arguments)
     return compute(
         p, config, a, b, out, given,
         invariant=invariant, weights_ready=weights_ready, columns=columns,
@@ -74,7 +73,9 @@ def w4a16_batched_gemm(
 
     a: bfloat16 or float16 [G, M, K]; b: uint8 [G, ceil(N/64), ceil(K/128), bytes]; out: [G, M, N].
     """
-    p, given = _problem(a, scale_b, weights, out_dtype, epilogue, arguments, "batched")
+    p, given = halves_problem(
+        recipes.W4A16, a, scale_b, weights, out_dtype, epilogue, arguments, "batched"
+    )
     return compute(
         p, config, a, b, out, given,
         invariant=invariant, weights_ready=weights_ready, columns=columns,
@@ -101,7 +102,9 @@ def w4a16_masked_gemm(
     **arguments: Any,
 ) -> Any:
     """`out[g, :r] = epilogue(a[g, :r] @ B[g]^T)`, r = group_rows[g]: `masked_gemm` with weights as in `w4a16_batched_gemm`."""
-    p, given = _problem(a, scale_b, weights, out_dtype, epilogue, arguments, "masked")
+    p, given = halves_problem(
+        recipes.W4A16, a, scale_b, weights, out_dtype, epilogue, arguments, "masked"
+    )
     return compute(
         p, config, a, b, out, given,
         table=group_rows, expected_rows=expected_rows, expected_groups=expected_groups,
@@ -132,24 +135,10 @@ def w4a16_grouped_gemm(
 ) -> Any:
     """`out[i] = epilogue(a[i] @ B[g]^T)` for every row i, g the group that row i is in: `grouped_gemm` with weights as in
     `w4a16_batched_gemm`. a: bfloat16 or float16 [M, K]; row_groups, group_ends, alignment, expected_rows, expected_groups: as there."""
-    p, given = _problem(a, scale_b, weights, out_dtype, epilogue, arguments)
+    p, given = halves_problem(recipes.W4A16, a, scale_b, weights, out_dtype, epilogue, arguments)
     p, table = segments(p, row_groups, group_ends, alignment)
     return compute(
         p, config, a, b, out, given,
         table=table, expected_rows=expected_rows, expected_groups=expected_groups,
         invariant=invariant, weights_ready=weights_ready, columns=columns,
     )  # fmt: skip
-
-
-def _problem(
-    a: Any,
-    scale_b: Any,
-    weights: str,
-    out_dtype: str | None,
-    epilogue: Expr | str,
-    arguments: dict[str, Any],
-    grouping: str = Problem.grouping,
-) -> tuple[Problem, dict[str, Any]]:
-    dtype: DType = dtype_of("a", a, (BF16, F16))
-    d = dtype.name if out_dtype is None else out_dtype
-    return coded_problem(dtype, (None, scale_b), weights, d, epilogue, arguments, grouping)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .. import recipes
 from ..config import Config
 from ..ir.dtypes import E4M3
 from ..ir.expr import Expr
@@ -51,7 +52,7 @@ def w4a8_gemm(
     """
     scales = (scale_a, scale_b)
     dtype = dtype_of("a", a, (E4M3,))
-    p, given = coded_problem(dtype, scales, weights, out_dtype, epilogue, arguments)
+    p, given = coded_problem(recipes.W4A8, dtype, scales, weights, out_dtype, epilogue, arguments)
     return compute(
         p, config, a, b, out, given,
         invariant=invariant, weights_ready=weights_ready, columns=columns,
@@ -79,7 +80,9 @@ def w4a8_batched_gemm(
     scale_b [G, N], out [G, M, N]."""
     scales = (scale_a, scale_b)
     dtype = dtype_of("a", a, (E4M3,))
-    p, given = coded_problem(dtype, scales, weights, out_dtype, epilogue, arguments, "batched")
+    p, given = coded_problem(
+        recipes.W4A8, dtype, scales, weights, out_dtype, epilogue, arguments, "batched"
+    )
     return compute(
         p, config, a, b, out, given,
         invariant=invariant, weights_ready=weights_ready, columns=columns,
@@ -109,7 +112,9 @@ def w4a8_masked_gemm(
     """`w4a8_batched_gemm` of each group's first group_rows[g] rows: group_rows, expected_rows, expected_groups as in `masked_gemm`."""
     scales = (scale_a, scale_b)
     dtype = dtype_of("a", a, (E4M3,))
-    p, given = coded_problem(dtype, scales, weights, out_dtype, epilogue, arguments, "masked")
+    p, given = coded_problem(
+        recipes.W4A8, dtype, scales, weights, out_dtype, epilogue, arguments, "masked"
+    )
     return compute(
         p, config, a, b, out, given,
         table=group_rows, expected_rows=expected_rows, expected_groups=expected_groups,
@@ -143,7 +148,7 @@ def w4a8_grouped_gemm(
     alignment, expected_rows, expected_groups as there."""
     scales = (scale_a, scale_b)
     dtype = dtype_of("a", a, (E4M3,))
-    p, given = coded_problem(dtype, scales, weights, out_dtype, epilogue, arguments)
+    p, given = coded_problem(recipes.W4A8, dtype, scales, weights, out_dtype, epilogue, arguments)
     p, table = segments(p, row_groups, group_ends, alignment)
     return compute(
         p, config, a, b, out, given,

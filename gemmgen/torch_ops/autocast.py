@@ -1,7 +1,7 @@
 """What operators do inside `torch.autocast`: those of 16 bits take operands in its dtype, as torch's own matrix products do.
 
 Scales, vectors, and operands of FP8 and INT8 stay what they are: they are contracts about bits. `out` says its own dtype.
-Of packed weights of 4 bits only a is cast, and to the dtype that their format is packed for, whichever autocast's is: their
+Of packed weights only a is cast, and to the dtype that their format is packed for, whichever autocast's is: their
 numbers were rounded to it. Where `weights` names no such format a stays as it is, and the operator raises.
 """
 
@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..ir.packed import NAMED
+from ..ir.packed import NAMED, OF_8_BITS
 from ..runtime.torch_tensors import torch, torch_dtype
 from .operators import HALVES, OPERATORS, Operator, Overload
 
 DEVICES = {"cuda": "AutocastCUDA", "cpu": "AutocastCPU"}
+EVERY = NAMED | {name: form for to in OF_8_BITS.values() for name, form in to.items()}
 
 
 def register_autocast(library: Any) -> None:
@@ -49,7 +50,7 @@ def as_asked(x: Any, device: str) -> Any:
 
 def as_packed(a: Any, weights: str, device: str) -> Any:
     """`a` in the dtype that the format `weights` is packed for, if there is one and a is such as `as_asked` casts; else as it is."""
-    form = NAMED.get(weights)
+    form = EVERY.get(weights)
     return a if form is None or not _is_cast(a, device) else a.to(torch_dtype(form.to))
 
 

@@ -22,6 +22,7 @@ TWINS = {  # of one GEMM, and of many
     "int8_gemm": "int8_batched_gemm",
     "w4a16_gemm": "w4a16_batched_gemm",
     "w4a8_gemm": "w4a8_batched_gemm",
+    "w8a16_gemm": "w8a16_batched_gemm",
 }
 OPERANDS = ("a", "b", "scale_a", "scale_b")
 Given = dict[str, Any]

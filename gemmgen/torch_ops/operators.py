@@ -106,7 +106,7 @@ class Operator:
 
     @property
     def coded(self) -> bool:
-        """Whether b is packed weights of 4 bits, uint8, whatever a is."""
+        """Whether b is packed weights, uint8, whatever a is."""
         return "weights" in self.parameters
 
     @property
@@ -241,6 +241,16 @@ OPERATORS = (
     ),
     Operator(
         function=ops.w4a8_grouped_gemm, family=recipes.W4A8, operands=(E4M3,), grouping="ends"
+    ),
+    Operator(function=ops.w8a16_gemm, family=recipes.W8A16, operands=HALVES),
+    Operator(
+        function=ops.w8a16_batched_gemm, family=recipes.W8A16, operands=HALVES, grouping="batched"
+    ),
+    Operator(
+        function=ops.w8a16_masked_gemm, family=recipes.W8A16, operands=HALVES, grouping="masked"
+    ),
+    Operator(
+        function=ops.w8a16_grouped_gemm, family=recipes.W8A16, operands=HALVES, grouping="ends"
     ),
     Operator(function=ops.quantise_rows),
     Operator(function=ops.quantise_blocks),

@@ -73,8 +73,8 @@ def test_compile(backend):
     assert torch.equal(compiled(*args), layer(*args))
 
 
-@pytest.mark.parametrize("name", ("w4a16_gemm", "w4a16_grouped_gemm"))
-def test_compile_weights_of_4_bits(name):
+@pytest.mark.parametrize("name", ("w4a16_gemm", "w4a16_grouped_gemm", "w8a16_gemm"))
+def test_compile_packed_weights(name):
     """Of any number of rows."""
     op = BY_NAME[name]
     counter = testing.CompileCounterWithBackend("aot_eager")

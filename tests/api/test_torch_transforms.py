@@ -26,6 +26,12 @@ PACKED_FOR = {
     "int4_32_f16_zeros": torch.float16,
     "e2m1_32_e8m0": torch.bfloat16,
 }
+OCTETS = {
+    "int8_column_f32": torch.bfloat16,
+    "int8_column_f32_f16": torch.float16,
+    "e4m3_column_f32": torch.bfloat16,
+    "e4m3_column_f32_f16": torch.float16,
+}
 
 
 class Seen(TorchDispatchMode):
@@ -49,7 +55,8 @@ FP8 = torch.float8_e4m3fn
 
 
 def blocks(name, *shape, of=None):
-    return packed(formats.named(name), of or PACKED_FOR[name], *shape).blocks
+    to = of or (PACKED_FOR | OCTETS)[name]
+    return packed(formats.named(name.removesuffix("_f16")), to, *shape).blocks
 
 
 def seen(run, *args):
@@ -78,6 +85,7 @@ BOTH = {
     "int8_gemm": (lambda: (torch.randint(-9, 9, (B, M, K)).char(), torch.randint(-9, 9, (B, N, K)).char()), {"out_dtype": "s32"}),
     "fp8_gemm": (lambda: (halves(B, M, K).to(torch.float8_e4m3fn), halves(B, N, K).to(torch.float8_e4m3fn)), {}),
     "w4a16_gemm": (lambda: (halves(B, M, K), blocks("int4_32_bf16", B, N, K)), {"weights": "int4_32_bf16", "columns": N}),
+    "w8a16_gemm": (lambda: (halves(B, M, K), blocks("e4m3_column_f32", B, N, K)), {"weights": "e4m3_column_f32", "columns": N}),
     "w4a8_gemm": (lambda: (halves(B, M, K).to(FP8), blocks("e2m1_32_e8m0", B, N, K, of=FP8)), {"weights": "e2m1_32_e8m0", "columns": N}),
 }  # fmt: skip
 
@@ -89,7 +97,7 @@ def test_batches_of_both_are_a_batched_gemm(name, dims):
     operands = [x if d == 0 else x[0] for x, d in zip(make(), dims, strict=True)]
     one = getattr(REGISTERED, name)
     found, names = seen(torch.vmap(lambda x, y: one(x, y, **more), in_dims=dims), *operands)
-    alone = name in ("gemm", "w4a16_gemm") and dims == (0, None)
+    alone = name in ("gemm", "w4a16_gemm", "w8a16_gemm") and dims == (0, None)
     assert names == [name if alone else name.replace("gemm", "batched_gemm")]
     of = [[x[i] if d == 0 else x for x, d in zip(operands, dims, strict=True)] for i in range(B)]
     assert torch.equal(found, torch.stack([one(*x, **more) for x in of]))
@@ -175,12 +183,19 @@ def test_operands_are_cast(op, dtype):
     assert torch.equal(found, wanted)
 
 
-@pytest.mark.parametrize("op", CODED, ids=by_name)
-@pytest.mark.parametrize("name", PACKED_FOR)
+@pytest.mark.parametrize(
+    ("op", "name"),
+    [(op, x) for op in CODED for x in (OCTETS if "w8" in op.name else PACKED_FOR)],
+    ids=lambda x: getattr(x, "name", x),
+)
 @pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float16))
 def test_operands_of_packed_weights_are_cast_to_what_these_are_packed_for(op, name, dtype):
     (a, b, *rest), given = arguments_of(op)
-    b, given["weights"], to = blocks(name, *b.shape[:-3], 48, 256), name, PACKED_FOR[name]
+    b, given["weights"], to = (
+        blocks(name, *b.shape[:-3], 48, 256),
+        name,
+        (PACKED_FOR | OCTETS)[name],
+    )
     a = torch.randn(a.shape)
     bits, run = b.clone(), overload(op, "")
     wanted = run(a.to(to), b, *rest, **given)

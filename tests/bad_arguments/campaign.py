@@ -17,7 +17,19 @@ from gemmgen.ir.row_sums import fold_rows
 from gemmgen.problem import Problem
 from gemmgen.target import H200
 
-from . import coded, coded_fp8, compat, experts, gemms, heads, logits, others, paged, prenorm
+from . import (
+    coded,
+    coded_fp8,
+    coded_octets,
+    compat,
+    experts,
+    gemms,
+    heads,
+    logits,
+    others,
+    paged,
+    prenorm,
+)
 from .model import Outcome, tried
 
 FUNCTIONS = (
@@ -27,6 +39,7 @@ FUNCTIONS = (
     *heads.FUNCTIONS,
     *coded.FUNCTIONS,
     *coded_fp8.FUNCTIONS,
+    *coded_octets.FUNCTIONS,
     *logits.FUNCTIONS,
     *prenorm.FUNCTIONS,
     *paged.FUNCTIONS,

@@ -6,7 +6,8 @@ import pytest
 
 from gemmgen import formats, quant
 from gemmgen.ir.dtypes import BF16, E4M3, F16
-from gemmgen.ir.packed import FORMS
+from gemmgen.ir.packed import forms
+from gemmgen.recipes import recipe
 from gemmgen.runtime.torch_tensors import dtype_of
 
 torch = pytest.importorskip("torch")
@@ -15,7 +16,7 @@ torch = pytest.importorskip("torch")
 def operands(op, given):
     """a [..., M, K] and b [..., N, K], dequantised."""
     if op.coded:
-        return given["a"].double(), numbers(given)
+        return given["a"].double(), numbers(op, given)
     a, b = (given[x].double() for x in "ab")
     if given.get("packing") == "flat":
         depths = given["group_depths"].tolist()
@@ -32,12 +33,13 @@ def operands(op, given):
     return a, b
 
 
-def numbers(given):
+def numbers(op, given):
     """What packed weights stand for, [..., N, K]; a row's factor is not theirs."""
     n, b = given["columns"], given["b"]
     shape = (*b.shape[:-3], 64 * b.shape[-3] if n is None else n, given["a"].shape[-1])
     dtype = dtype_of("a", given["a"], (BF16, F16, E4M3))
-    form = formats.named(FORMS[dtype][given["weights"]].format)
+    known = forms(recipe(op.family).coded, dtype)
+    form = formats.named(known[given["weights"]].format)
     packed = quant.Packed(format=form, dtype=dtype, blocks=b, shape=shape)
     return packed.numbers().double()
 

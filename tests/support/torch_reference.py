@@ -23,6 +23,7 @@ from gemmgen.ir.expr import (
     arguments,
 )
 from gemmgen.ir.groupings import GROUPINGS
+from gemmgen.recipes import recipe
 from gemmgen.runtime import torch_tensors
 from gemmgen.runtime.torch_tensors import empty, torch_dtype
 
@@ -198,6 +199,9 @@ def draw(dtype, *shape):
     return (x * 10).to(dtype) if dtype == torch.int8 else x.to(dtype)
 
 
+PLAIN = {4: formats.int4(128, "bf16"), 8: formats.INT8_ROWS}  # by the bits of a code
+
+
 def arguments_of(op, epilogue="none", device="cpu", shape=None):
     """Positional and keyword arguments of the default overload: of three groups, numbers drawn at random. shape: (M, N, K)."""
     grouping, dtype = GROUPINGS[op.grouping], torch_dtype(op.operands[0])
@@ -207,7 +211,7 @@ def arguments_of(op, epilogue="none", device="cpu", shape=None):
     tables["row_groups"] = [0] * 128 + [-1] * 128 + [2] * 128 + [1] * (m - 384)
     given = {"a": draw(dtype, *rows, m, k), "b": draw(dtype, *columns, n, k)}
     if op.coded:
-        form = formats.MXFP4 if dtype == torch.float8_e4m3fn else formats.int4(128, "bf16")
+        form = formats.MXFP4 if dtype == torch.float8_e4m3fn else PLAIN[recipe(op.family).coded]
         packed = quant.pack(quant.of(torch.randn(*columns, n, k), form), dtype)
         given |= {"b": packed.blocks, "weights": packed.weights, "columns": n}
     given |= {x: torch.tensor(t).int() for x, t in tables.items() if x in op.parameters}
