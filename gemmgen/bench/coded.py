@@ -6,13 +6,12 @@ from typing import Any
 
 from .. import quant
 from ..formats import named
-from ..ir.codings import FP8, ZERO, Coding
+from ..ir.codings import FP8, ZERO, Bits, Coding
 from ..ir.packed import COLUMNS, PAIRS, ROWS, Form
 from ..runtime.torch_tensors import torch, torch_dtype
 from .data import EXACT, Data
 
 CODES = 2 * ZERO  # of 4 bits
-E4M3_NAN = 0x7F  # and with a sign
 
 
 def drawn(form: Form, sides: tuple[int, ...], data: Data) -> quant.Packed:
@@ -25,7 +24,8 @@ def drawn(form: Form, sides: tuple[int, ...], data: Data) -> quant.Packed:
         0, 256, (*blocks, form.codes_bytes), dtype=torch().uint8, device=data.device
     )
     if form.bits == 8:
-        blocks_of = _finite(codes, data) if form.element == FP8 else codes
+        assert isinstance(form.coding, Coding)
+        blocks_of = _finite(codes, form.coding.places, data) if form.element == FP8 else codes
         factors = torch().ones(sides[:-1], device=data.device)
         return quant.Packed(
             format=named(form.format), dtype=form.to, blocks=blocks_of, shape=sides, factors=factors
@@ -39,11 +39,17 @@ def drawn(form: Form, sides: tuple[int, ...], data: Data) -> quant.Packed:
     )
 
 
-def _finite(codes: Any, data: Data) -> Any:
-    """Codes of E4M3 without NaN; exact ones are from 1 to 15, either sign, of which sums are exact."""
-    if data.kind == EXACT:
-        return (codes & 0x9F) + 0x38
-    return torch().where((codes & E4M3_NAN) == E4M3_NAN, 0, codes)
+def _finite(codes: Any, places: tuple[Bits, ...], data: Data) -> Any:
+    """Codes of E4M3 that lie at `places` of each half of a word, without NaN; exact ones are from 2 to 30, either sign, of which sums are exact."""
+    halves = codes.view(torch().int16).int()
+    for bits in places:
+        _, sixth, fifth, *_, least = (1 << b for b in bits)
+        if data.kind == EXACT:
+            halves = halves & ~fifth | sixth
+            continue
+        size = sum(1 << b for b in bits[1:])
+        halves = torch().where((halves & size) == size, halves & ~least, halves)
+    return halves.to(torch().int16).view(torch().uint8)
 
 
 def _records(form: Form, shape: tuple[int, ...], data: Data) -> Any:

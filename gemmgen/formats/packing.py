@@ -33,7 +33,6 @@ from .records import factor_of, folded_exponents, lowered, magic, of_rows, recor
 from .weights import (
     Weights,
     dequantise,
-    elements,
     grouped,
     joined,
     scale_type,
@@ -140,7 +139,7 @@ def unpack(packed: Packed) -> Weights:
 def numbers(packed: Packed) -> Floats:
     """What a kernel multiplies by, [..., rows, columns]: what they stand for over the row's and the tensor's factor, rounded once to 16 bits."""
     if packed.format.bits == 8:
-        return elements(unpack(replace(packed, scales=None))) * 2.0**-packed.left
+        return dequantise(unpack(replace(packed, scales=None)))
     scale = 2.0**-LEFT if packed.format.tensor_scaled else 1.0
     values = dequantise(unpack(replace(packed, bases=None, factor=2.0**LEFT)))
     return (
@@ -232,12 +231,10 @@ def _kept(weights: Weights, code: Coding | Lookup) -> Bytes:
 
 
 def _scales_of(packed: Packed) -> Any:
-    """The inverse of `_of_rows`, in bits; 1 where there are none."""
+    """The inverse of `of_rows`, in bits; factors are 1 where there are none."""
     shape = (*packed.blocks.shape[:-3], packed.rows)
-    scales = np.ones(shape, np.float32) if packed.scales is None else packed.scales
-    return np.ascontiguousarray(np.ldexp(scales, -packed.left * (packed.scales is not None))).view(
-        np.uint32
-    )
+    factors = np.ones(shape, np.float32) if packed.scales is None else packed.scales
+    return np.ascontiguousarray(np.ldexp(factors, -packed.left)).view(np.uint32)
 
 
 def _zero(code: Coding | Lookup) -> int:

@@ -141,6 +141,7 @@ TELL = [  # a right line and a wrong one, that are used and refused as things ar
     (("rules",), {"markdown": ()}),
     (("emit", "w4a16"), {"weights": ("e2m1_32_e8m0",), "grouping": ("ends",)}),
     (("emit", "w4a16"), {"weights": ("int4_64_f16_zeros",)}),  # of FP16
+    (("emit", "w8a16"), {"weights": ("e4m3_column_f32",)}),
     (("emit", "dense"), {"weights": ("int4_128_bf16",)}),
 ]
 

@@ -6,18 +6,19 @@ import numpy as np
 import pytest
 
 from gemmgen.codes import decode
-from gemmgen.formats import Packed, dequantise, multiplied, named, nibbles, unpack
+from gemmgen.formats import Packed, dequantise, elements, multiplied, named, nibbles, unpack
 from gemmgen.ir.dtypes import E4M3
-from gemmgen.ir.packed import FORMS
+from gemmgen.ir.packed import FORMS, OF_8_BITS
 from gemmgen.problem import Problem
 from gemmgen.verification import exact_integers, ladder, random_normal
 
 CASES = [(to, name) for to in FORMS for name in FORMS[to]]
+OCTETS = [(to, name) for to in OF_8_BITS for name in OF_8_BITS[to]]
 SHAPE = (3, 70, 200)  # of the last blocks some rows and columns are past B's
 
 
 def drawn(draw, to, name, grouping="none"):
-    family = "w4a8" if to == E4M3 else "w4a16"
+    family = "w8a16" if (to, name) in OCTETS else "w4a8" if to == E4M3 else "w4a16"
     p = Problem(family=family, a=to, b=to, weights=name, grouping=grouping)
     return p, draw(p, *SHAPE, seed=3)
 
@@ -65,6 +66,22 @@ def test_exact_operands_are_those_of_a_dense_b_with_scales_that_differ(draw, to,
 def test_random_operands_have_every_code(to, name):
     p, x = drawn(random_normal, to, name)
     assert len(np.unique(nibbles(weights_of(p, x).codes))) == 16
+
+
+@pytest.mark.parametrize("draw", (exact_integers, ladder, random_normal))
+@pytest.mark.parametrize(("to", "name"), OCTETS, ids=str)
+def test_b_is_what_codes_of_8_bits_are(draw, to, name):
+    """Exact ones are those of a dense B, times what numbers lack."""
+    p, x = drawn(draw, to, name)
+    n, k = SHAPE[1:]
+    assert x.b.shape == (n, k) and x.blocks.shape == (2, 2, 8192)
+    held = elements(weights_of(p, x))[:n, :k]
+    assert np.array_equal(decode(x.b, to) * 2.0**p.form.left, held)
+    if draw is random_normal:
+        assert len(np.unique(held)) >= 250
+        return
+    dense = draw(Problem(family="dense", a=to, b=to), *SHAPE, seed=3)
+    assert np.array_equal(x.a, dense.a) and np.array_equal(held, decode(dense.b, to))
 
 
 def test_each_group_has_its_own():

@@ -1,4 +1,4 @@
-"""B of weights of 4 bits: packed so that they stand for given numbers, or of any codes."""
+"""B of packed weights: packed so that they stand for given numbers, or of any codes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 from gemmgen.codes import decode, encode
 from gemmgen.ir.dtypes import BF16, E4M3, F16
-from gemmgen.ir.packed import FORMS
+from gemmgen.ir.packed import FORMS, OF_8_BITS
 from gemmgen.verification.coded import exactly, randomly
 
 from .kind import Kind
@@ -31,7 +31,8 @@ def packed(kind: Kind, values: Any, seed: int, *, normal: bool) -> tuple[Any, An
     """float32 [.., N, K] and uint8 [.., ceil(N/64), ceil(K/128), bytes]: `values` themselves, which are 0, 1 and 2 of either sign, of FP8 times a
     power of two in each row, or, if `normal`, other numbers, of any codes; and what stands for them."""
     to = TO[kind.a]
-    form, *lead = FORMS[to][kind.weights], *values.shape[:-2]
+    known = FORMS[to] | OF_8_BITS.get(to, {})
+    form, *lead = known[kind.weights], *values.shape[:-2]
     matrices = values.reshape(-1, *values.shape[-2:]).to("cpu", torch.float32).numpy()
     drawn = [
         (randomly if normal else exactly)(_Operand(encode(x, to)), form, seed + APART * i)

@@ -240,6 +240,24 @@ INDEXED = {
         BLOCK_BY_INDEX, config=Config(block_n=256, parts=2, stages=3, unroll=2, pdl=True)
     ),
 }
+OCTETS = replace(
+    INT4, function="w8a16_gemm", weights="int8_column_f32", config=replace(DECODED, stages=3)
+)
+FP8_OCTETS = replace(OCTETS, a=F16, out=F16, weights="e4m3_column_f32_f16")
+OF_8_BITS = {
+    "int8 weights": OCTETS,
+    "int8 weights, split 2": replace(OCTETS, out=F32, config=replace(DECODED, split_k=2, stages=3)),
+    "int8 weights by fp16": replace(OCTETS, a=F16, out=F16, weights="int8_column_f32_f16"),
+    "fp8 weights": replace(
+        OCTETS, weights="e4m3_column_f32", config=replace(DECODED, block_m=64, stages=3)
+    ),
+    "fp8 weights by fp16": FP8_OCTETS,
+    "int8 weights, batched": replace(OCTETS, function="w8a16_batched_gemm", grouping="batched"),
+    "fp8 weights by fp16, masked": replace(
+        FP8_OCTETS, function="w8a16_masked_gemm", grouping="masked"
+    ),
+    "int8 weights, ends": replace(OCTETS, function="w8a16_grouped_gemm", grouping="ends"),
+}
 KINDS = {
     **SINGLE,
     **GROUPED,
@@ -250,6 +268,7 @@ KINDS = {
     **SQUARES,
     **INDEXED,
     **SCORES,
+    **OF_8_BITS,
 }
 
 _TILES = tuple(

@@ -31,6 +31,7 @@ PROBLEMS = (
     Problem(family="dense", a=F16, b=F16, d=F16, layout="nn"),
     Problem(family="w4a16", a=BF16, b=BF16, weights="int4_128_bf16"),
     Problem(family="w4a16", a=F16, b=F16, d=F16, weights="int4_32_f16_zeros"),
+    Problem(family="w8a16", a=BF16, b=BF16, weights="int8_column_f32"),
     Problem(family="w4a8", a=E4M3, b=E4M3, weights="e2m1_32_e8m0"),
 )
 SIDES = (

@@ -1,4 +1,4 @@
-"""Rows 112, 114 and 115: weights of 4 bits that are decoded into the registers of wgmma's A."""
+"""Rows 112, 114, 115 and 124: packed weights that are decoded into the registers of wgmma's A."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from .rows_protocol import drop, row, visit
 
 DECODED, ZEROS, EXPONENTS = "w4a16", "w4a16-zeros-waves", "w4a16-exponents-masked"
 SPLIT, SHIFTED, SCALED = "w4a16-ahead-split", "w4a8", "w4a16-nvfp4"
+OCTETS, OFFSET, POWER, BITS = "w8a16", "w8a16-waves-ends", "w8a16-fp8-split", "w8a16-fp8-masked"
 LAST = "min(tile.b_row / 64 + i, last)"
 
 
@@ -72,4 +73,21 @@ ROWS = (
     row("115b", SCALED, "a scale's fraction twice", "E", text=edit((" * 0x00000010 + 0x76007600", " * 0x00000020 + 0x76007600"), count=0)),
     row("115c", SCALED, "the next 16 columns' scale", "E", text=edit(("0x4040 + group % 4", "0x4040 + (group + 1) % 4"), count=0)),
     row("115d", SCALED, "scales of 32 columns", "E", text=edit(("group = i,", "group = i / 2,"), count=0)),
+    row("124", OCTETS, "another way of INT8", "P", ir=visit(ir.Decode, lambda s: replace(s, by="offset"))),
+    row("124b", POWER, "bits as they lie", "P", ir=visit(ir.Decode, lambda s: replace(s, by="bits"))),
+    row("124c", OCTETS, "the other half's numbers", "P", ir=visit(ir.MmaDecoded, exchanged)),
+    row("124d", OCTETS, "codes of the K block before", "P", ir=visit(ir.ReadCodes, drop)),
+    row("124e", OFFSET, "both waves have the first one's weights", "P", ir=visit(ir.ReadCodes, lambda s: replace(s, wave_bytes=0))),
+    row("124f", OCTETS, "records where there are none", "P", ir=visit(ir.ReadCodes, lambda s: replace(s, beside="records"))),
+    row("124g", OCTETS, "numbers without their signs", "E", text=edit(("0x00800080, 0x43004300", "0x00000000, 0x43004300"), count=0)),
+    row("124h", OCTETS, "the second row has the first one's codes", "E", text=edit(("word >> 8,", "word,"), count=0)),
+    row("124i", OCTETS, "two rows exchanged", "E", text=edit(("first_half[2 * i] =", "first_half[2 * i + 1] ="), ("first_half[2 * i + 1] = ptx::minus_bf16(ptx::masked_or(word >> 8", "first_half[2 * i] = ptx::minus_bf16(ptx::masked_or(word >> 8"))),
+    row("124j", OFFSET, "127 for 128", "E", text=edit(("0x64806480", "0x647F647F"), count=0)),
+    row("124k", OFFSET, "codes without their last bits", "E", text=edit(("0x00FF00FF, 0x64006400", "0x00FE00FE, 0x64006400"), count=0)),
+    row("124l", POWER, "half of the power", "E", text=edit(("0x7B807B80", "0x7B007B00"), count=0)),
+    row("124m", POWER, "the second row without its signs", "E", text=edit(("0x80F080F0", "0x00F000F0"), count=0)),
+    row("124n", BITS, "the second row's signs a bit further", "E", text=edit(("word << 1, 0x80008000", "word << 2, 0x80008000"), count=0)),
+    row("124o", BITS, "numbers without their exponents' first bits", "E", text=edit(("0xBF80BF80", "0x9F809F80"), count=0)),
+    row("124p", OCTETS, "the codes of the warp beside", "E", text=edit(("threadIdx.x % 128 * 16", "(threadIdx.x ^ 32) % 128 * 16"), count=0)),
+    row("124q", BITS, "every expert has the first one's weights", "E", text=edit(("(b + tile.group * b_stride_g)", "b"), count=0)),
 )  # fmt: skip

@@ -19,16 +19,21 @@ from gemmgen.cli import bench_chain  # noqa: E402
 from gemmgen.config import Config  # noqa: E402
 from gemmgen.errors import ArgumentError  # noqa: E402
 from gemmgen.ir.dtypes import BF16, E4M3, F16, F32  # noqa: E402
-from gemmgen.ir.packed import FORMS  # noqa: E402
+from gemmgen.ir.packed import FORMS, OF_8_BITS  # noqa: E402
 from gemmgen.problem import Problem  # noqa: E402
 
 ALL = [(to, name) for to in FORMS for name in FORMS[to]]
 E2M1 = {s * x for s in (1, -1) for x in (0, 0.5, 1, 1.5, 2, 3, 4, 6)}
 EACH = pytest.mark.parametrize(("to", "name"), ALL, ids=[f"{name}-{to}" for to, name in ALL])
+OCTETS = [(to, name) for to in OF_8_BITS for name in OF_8_BITS[to]]
+ANY = pytest.mark.parametrize(
+    ("to", "name"), ALL + OCTETS, ids=[f"{name}-{to}" for to, name in ALL + OCTETS]
+)
 
 
 def problem(to, name, **more):
-    return Problem(family="w4a8" if to == E4M3 else "w4a16", a=to, b=to, weights=name, **more)
+    family = "w8a16" if (to, name) in OCTETS else "w4a8" if to == E4M3 else "w4a16"
+    return Problem(family=family, a=to, b=to, weights=name, **more)
 
 
 def config(p, stages=2):
@@ -56,7 +61,19 @@ def test_drawn_blocks_stand_for_numbers_of_some_size(to, name, kind):
     assert len(set(scales.reshape(-1).tolist())) > 1
 
 
-@EACH
+@pytest.mark.parametrize(("to", "name"), OCTETS, ids=[name for _, name in OCTETS])
+@pytest.mark.parametrize("kind", ["normal", EXACT])
+def test_drawn_codes_of_8_bits_are_numbers(to, name, kind):
+    form = OF_8_BITS[to][name]
+    packed = coded.drawn(form, (3, 70, 256), Data(kind=kind, device="cpu"))
+    assert packed.blocks.shape == (3, 2, 2, 8192) and packed.factors.shape == (3, 70)
+    numbers = packed.numbers().float() * 2.0**form.left
+    assert numbers.isfinite().all() and len(numbers.unique()) > 60
+    if kind == EXACT and form.element == "e4m3":
+        assert {*(numbers.abs() * 4).unique().tolist()} <= {*map(float, range(8, 121))}
+
+
+@ANY
 @pytest.mark.parametrize("kind", ["normal", EXACT])
 def test_calls_are_exact_where_data_are(to, name, kind, monkeypatch):
     """A of -1, 0 and 1 by any codes; random ones nearly."""

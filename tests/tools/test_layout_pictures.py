@@ -21,12 +21,12 @@ from gemmgen.emulator.spaces import SHARED_BASE
 from gemmgen.errors import ArgumentError
 from gemmgen.formats.format import named
 from gemmgen.formats.packing import pack
-from gemmgen.formats.weights import Weights, paired, scale_type
+from gemmgen.formats.weights import Weights, joined, scale_type
 from gemmgen.gallery import GALLERY, artifact, path_of
 from gemmgen.ir.dtypes import BF16
 from gemmgen.ir.expr import ACC
 from gemmgen.ir.nodes import Smem
-from gemmgen.ir.packed import FORMS
+from gemmgen.ir.packed import forms
 from gemmgen.pipeline import compile_to_source, lower
 from gemmgen.see import html, svg, text
 from gemmgen.see.accumulator import fragments
@@ -403,7 +403,13 @@ def test_the_emulator_touches_what_is_drawn(name, monkeypatch, capsys):
 
 
 # Besides: operands that no tensor map brings, rows that threads copy and packed weights.
-PAGES = ("dense/tn", "fp8_block/indexed_rows", "w4a16/zeros_split_k", "w4a16/mxfp4_grouped")
+PAGES = (
+    "dense/tn",
+    "fp8_block/indexed_rows",
+    "w4a16/zeros_split_k",
+    "w4a16/mxfp4_grouped",
+    "w8a16/int8",
+)
 
 
 @pytest.mark.parametrize("name", [*PAGES, *(path_of(e) for e in GALLERY[::6])])
@@ -452,12 +458,18 @@ def test_the_picture_of_a_says_what_lies_where():
 
 
 @pytest.mark.parametrize(
-    "name, weights", (("w4a16/int4", "int4_128_bf16"), ("w4a16/mxfp4_grouped", "e2m1_32_e8m0"))
+    "name, weights",
+    (
+        ("w4a16/int4", "int4_128_bf16"),
+        ("w4a16/mxfp4_grouped", "e2m1_32_e8m0"),
+        ("w8a16/int8", "int8_column_f32"),
+    ),
 )
 def test_the_picture_of_packed_weights_is_as_they_are_packed(name, weights):
     tables = {b.title: b for b in layout(compiled(name).kernel, "B").blocks}
     word = tables["The first word of thread 0: where its codes lie"]
-    assert isinstance(word, Table) and len(word.rows) == 8
+    form = named(weights)
+    assert isinstance(word, Table) and len(word.rows) == 32 // form.bits
     for row in word.rows:
         bits = sum(1 << int(b) for b in row[4].split())
         assert changed(weights, int(row[1]), int(row[2])) == {0: bits}
@@ -470,13 +482,13 @@ def test_the_picture_of_packed_weights_is_as_they_are_packed(name, weights):
 
 
 def changed(weights: str, row: int, column: int) -> dict[int, int]:
-    """Of a block whose codes are 0 but for that one, which is 15: what is not 0, by its word."""
+    """Of a block whose codes are 0 but for that one, which has all bits: what is not 0, by its word."""
     form = named(weights)
     codes = np.zeros((64, 128), np.uint8)
-    codes[row, column] = 15
-    scales = np.zeros((64, 128 // form.group), scale_type(form))
-    whole = Weights(format=form, codes=paired(codes), scales=scales)
-    words = pack(whole).blocks[0, 0, : FORMS[BF16][weights].codes_bytes].view(np.uint32)
+    codes[row, column] = (1 << form.bits) - 1
+    scales = np.zeros((64, 128 // form.group_of(128)), scale_type(form))
+    whole = Weights(format=form, codes=joined(codes, form), scales=scales)
+    words = pack(whole).blocks[0, 0, : forms(form.bits, BF16)[weights].codes_bytes].view(np.uint32)
     return {int(at): int(words[at]) for at in np.flatnonzero(words)}
 
 

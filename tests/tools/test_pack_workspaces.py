@@ -50,6 +50,7 @@ G, M, N, K = 3, 130, 200, 448
 W4A16 = Problem(family="w4a16", a=BF16, b=BF16, weights="int4_64_bf16_zeros")
 NVFP4 = Problem(family="w4a16", a=BF16, b=BF16, weights="e2m1_16_e4m3", epilogue=ACC * PerColumn("scale_b"))  # fmt: skip
 MXFP4 = Problem(family="w4a16", a=F16, b=F16, d=F32, weights="e2m1_32_e8m0_f16")
+W8A16 = Problem(family="w8a16", a=F16, b=F16, d=F32, weights="e4m3_column_f32_f16", epilogue=ACC * PerColumn("scale_b"))  # fmt: skip
 W4A8 = Problem(family="w4a8", a=E4M3, b=E4M3, weights="e2m1_32_e8m0", d=BF16)
 DENSE = Problem(family="dense", a=BF16, b=BF16)
 SWAPPED = Config(swap_ab=True, block_m=16, block_n=64, block_k_bytes=256, consumers=1, stages=4, in_flight=1)  # fmt: skip
@@ -59,6 +60,7 @@ STREAMED = {"stream": True, "split_k": 1, "multicast": "none"}
 HOSTS, DEVICES = ("none", "batched"), ("masked", "rows", "ends")
 CASES = {
     **{f"w4a16 {g}": (replace(W4A16, grouping=g), SWAPPED, replace(SWAPPED, block_m=32)) for g in (*HOSTS, *DEVICES)},
+    **{f"w8a16 {g}": (replace(W8A16, grouping=g), replace(SWAPPED, stages=3), replace(SWAPPED, block_m=32, stages=3)) for g in (*HOSTS, *DEVICES)},
     **{f"w4a8 {g}": (replace(W4A8, grouping=g), BY_FP8, replace(BY_FP8, block_n=128, shares=1)) for g in (*HOSTS, *DEVICES)},
     "nvfp4": (NVFP4, SWAPPED, replace(SWAPPED, block_m=64)),
     "mxfp4 of fp16": (MXFP4, SWAPPED, replace(SWAPPED, stages=3)),

@@ -11,7 +11,7 @@ from typing import Any
 
 import fake_torch
 import pytest
-from bad_arguments import coded, coded_fp8, gemms, heads
+from bad_arguments import coded, coded_fp8, coded_octets, gemms, heads
 from fake_torch import Placed
 from hypothesis import strategies as st
 
@@ -20,11 +20,11 @@ from gemmgen.config import Config
 from gemmgen.epilogues import EPILOGUES, named
 from gemmgen.heuristics import ANY
 from gemmgen.heuristics.tuned import adds_up
-from gemmgen.ir.dtypes import BF16, F16
+from gemmgen.ir.dtypes import BF16
 from gemmgen.ir.expr import ACC, Expr, PerColumn, PerElement, PerRow, Scalar, arguments
 from gemmgen.ir.heads import heads_of
 from gemmgen.ir.indices import TOP
-from gemmgen.ir.packed import FORMS
+from gemmgen.ir.packed import FORMS, OF_8_BITS, every_name
 from gemmgen.ops import invariance, scaled
 from gemmgen.problem import LAYOUTS, Problem
 from gemmgen.recipes import recipe
@@ -32,11 +32,12 @@ from gemmgen.recipes import recipe
 from . import host_calls
 from .values import CONFIG, JUNK, Call, mostly, some
 
+OF_BF16 = FORMS[BF16] | OF_8_BITS[BF16]
 # Of functions that are given one table or another, each.
 TABLES = ("row_groups", "group_ends")
 TAKEN = {
     " by ".join((f.name, *(t for t in TABLES if t in f.right()))): f
-    for f in (*gemms.FUNCTIONS, *coded.FUNCTIONS, *coded_fp8.FUNCTIONS)
+    for f in (*gemms.FUNCTIONS, *coded.FUNCTIONS, *coded_fp8.FUNCTIONS, *coded_octets.FUNCTIONS)
 }
 READS = {
     PerColumn: lambda p: Placed(*p[0], p[2]),
@@ -75,7 +76,7 @@ KEYWORDS: dict[str, st.SearchStrategy[Any]] = {
     "rows": mostly(st.none()),  # rows of the product are made to fit
     "top": mostly(st.sampled_from([1, 2, 3])),  # without rows one is all there can be
     "heads": mostly(st.sampled_from([None, heads.SPLITS, [0, 8, 16]])),
-    "weights": mostly(st.sampled_from([*FORMS[BF16], *FORMS[F16]])),
+    "weights": mostly(st.sampled_from([*every_name()])),
     "columns": mostly(st.sampled_from([None, 65, 72, 128])),
     "table": mostly(st.none()),
     "out": st.none(),
@@ -120,8 +121,8 @@ def _fitting(draw: Callable[..., Any], given: dict[str, Any], f: Any) -> dict[st
     if given.get("heads") == heads.SPLITS and draw(st.booleans()):
         given = given | {x: v for x, v in heads.right().items() if x in ("b", "scale_b", "out")}
     weights = given.get("weights")
-    if isinstance(weights, str) and weights in FORMS[BF16] and draw(st.booleans()):
-        sides = (*f.right()["b"].shape[:-1], FORMS[BF16][weights].block_bytes)
+    if isinstance(weights, str) and weights in OF_BF16 and draw(st.booleans()):
+        sides = (*f.right()["b"].shape[:-1], OF_BF16[weights].block_bytes)
         given = given | {"b": Placed(*sides, dtype="uint8")}
     return given
 
