@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..errors import ArgumentError
 from ..ir.dtypes import BF16, E4M3, F16
 from ..ops.names import ArgumentNames
-from ..quant import METHODS
+from ..quant.loading import OF_4_BITS
 from . import given
 from .progress import Bar
 
@@ -56,7 +56,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--method",
-        choices=METHODS,
+        choices=OF_4_BITS,
         help="how weights are quantised, of a checkpoint whose config.json does not say it",
     )
     parser.add_argument(

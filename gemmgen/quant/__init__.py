@@ -1,11 +1,12 @@
-"""Weights of 4 bits from checkpoints: AWQ, GPTQ, MXFP4 and NVFP4 tensors, as Hugging Face names them, in one form.
+"""Weights of 4 and 8 bits from checkpoints: AWQ, GPTQ, MXFP4 and NVFP4 tensors, and INT8 and FP8 with a scale for each channel, as Hugging Face names them, in one form.
 
-`load` reads all layers of a checkpoint, `awq`, `gptq`, `mxfp4`, `nvfp4` and `nvfp4_packed` one; `pack` lays them out for kernels, `joined` and `stacked` make one of several, and `alternating` puts gate's rows and up's in turn. What cannot be taken is an ArgumentError that names the tensor.
+`load` reads all layers of a checkpoint, `awq`, `gptq`, `mxfp4`, `nvfp4`, `nvfp4_packed`, `channels` and `channels_packed` one; `pack` lays them out for kernels, `joined` and `stacked` make one of several, and `alternating` puts gate's rows and up's in turn. What cannot be taken is an ArgumentError that names the tensor.
 """
 
 from __future__ import annotations
 
 from .awq import awq
+from .channels import channels, channels_packed
 from .checkpoint import Checkpoint
 from .gptq import gptq
 from .loading import METHODS, load
@@ -22,6 +23,8 @@ __all__ = [
     "Quantised",
     "alternating",
     "awq",
+    "channels",
+    "channels_packed",
     "gptq",
     "joined",
     "load",

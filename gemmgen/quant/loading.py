@@ -9,6 +9,7 @@ from typing import Any
 
 from ..errors import ArgumentError
 from .awq import awq
+from .channels import channels, channels_packed
 from .checkpoint import Checkpoint
 from .gptq import gptq
 from .microscaled import mxfp4
@@ -24,7 +25,11 @@ METHODS: Mapping[str, tuple[str, Callable[[Tensors, str], Quantised]]] = {
     "mxfp4": ("_blocks", mxfp4),
     "nvfp4": (".weight_scale_2", nvfp4),
     "nvfp4_packed": (".weight_packed", nvfp4_packed),
+    "channels": (".weight_scale", channels),
+    "channels_packed": (".weight_packed", channels_packed),
 }
+OF_8_BITS = ("channels", "channels_packed")
+OF_4_BITS = tuple(x for x in METHODS if x not in OF_8_BITS)
 Progress = Callable[[int, int, str], object]
 
 
@@ -38,10 +43,11 @@ def load(
 
     source: tensors by name, or safetensors files and folders of them (`Checkpoint`). method: "awq" (version gemm), "gptq", "gptq_v2"
     (GPTQ whose zeros are stored as they are) or "mxfp4", as `quant_method` and `checkpoint_format` of the checkpoint's quantization_config say,
-    "nvfp4" (ModelOpt's) or "nvfp4_packed" (compressed-tensors', of the format "nvfp4-pack-quantized"). progress: called with
+    "nvfp4" (ModelOpt's) or "nvfp4_packed" (compressed-tensors', of the format "nvfp4-pack-quantized"), "channels" (INT8 or FP8 with a scale for each row: "int-quantized", "float-quantized") or
+    "channels_packed" (INT8 of "pack-quantized"). progress: called with
     (layers read, layers, the name of the last one read), at first with 0. Tensors of a file are read when their layer's turn comes, and onto the CPU.
 
-    Raises ArgumentError, naming the argument or the tensor, for what `awq`, `gptq`, `mxfp4`, `nvfp4` and `nvfp4_packed` do not take, and where there is no such layer.
+    Raises ArgumentError, naming the argument or the tensor, for what the reader of that name does not take, and where there is no such layer.
     """
     if not isinstance(method, str) or method not in METHODS:
         raise ArgumentError("method", method, f"must be one of {', '.join(METHODS)}")

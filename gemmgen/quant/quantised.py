@@ -1,4 +1,4 @@
-"""4-bit weights as torch tensors, in the one form that every reader gives."""
+"""Weights of 4 and 8 bits as torch tensors, in the one form that every reader gives."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ BITS = {1: "uint8", 2: "int16", 4: "int32"}  # integers that a NumPy array can b
 class Quantised:
     """Weights [..., N, K] in `format`, whose groups are g columns; contiguous tensors of one device.
 
-    codes: uint8 [..., N, K / 2]; column 2 j of a row is in the low four bits of byte j. scales: [..., N, K / g], float16,
-    bfloat16 or float32 of INT4, of E2M1 uint8 exponents (E8M0) or float8_e4m3fn. zeros: uint8 [..., N, K / g], where the format has
+    codes: uint8 [..., N, K / 2]; column 2 j of a row is in the low four bits of byte j; of 8 bits [..., N, K], the bits of INT8 or FP8. scales: [..., N, K / g],
+    float16, bfloat16 or float32 of INT4, float32 [..., N, 1] of 8 bits, of E2M1 uint8 exponents (E8M0) or float8_e4m3fn. zeros: uint8 [..., N, K / g], where the format has
     them. tensor_scale: a float32 by which all is multiplied, of NVFP4.
     """
 

@@ -75,7 +75,7 @@ def repack(
 ) -> Repacked:
     """Write `source`, a checkpoint that `gemmgen.quant` reads, to the folder `out`, its weights of 4 bits as `gemmgen.nn.Linear4bit` and, of MXFP4, `Experts4bit` hold them in a `state_dict`.
 
-    source: a folder of safetensors files with config.json, whose `quantization_config` says the method, or one such file. method: of a source without a `quantization_config`, one of `gemmgen.quant.METHODS`. activations: the dtype that
+    source: a folder of safetensors files with config.json, whose `quantization_config` says the method, or one such file. method: of a source without a `quantization_config`, one of `gemmgen.quant.METHODS`, of 4 bits. activations: the dtype that
     packed weights are multiplied with: "bf16", "f16", or of MXFP4 "e4m3", to which layers quantise rows of bfloat16; None: the model's dtype as config.json says it, else "bf16". out: an empty folder, or none yet. shard_bytes: of tensors in a file; a larger
     tensor has a file of its own. progress: called with (bytes read, bytes, the name of the tensor or layer).
 

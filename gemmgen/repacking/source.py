@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ArgumentError
-from ..quant import METHODS, Checkpoint
+from ..quant import Checkpoint
+from ..quant.loading import OF_4_BITS
 from ..quant.stated import PLACE, Stated, stated
 from ..untrusted import parse_json, read_text
 
@@ -32,7 +33,7 @@ class Source:
 
 
 def opened(path: Path, method: str | None) -> Source:
-    """The checkpoint in a folder, or of one file. method: of one without a `quantization_config`, one of `gemmgen.quant.METHODS`. Raises ArgumentError, and for one
+    """The checkpoint in a folder, or of one file. method: of one without a `quantization_config`, one of `gemmgen.quant.METHODS`, of 4 bits. Raises ArgumentError, and for one
     that is packed already."""
     whole = _is_folder(path)
     folder = path if whole else path.parent
@@ -64,11 +65,11 @@ def _refuse_ours(config: dict[str, Any], folder: Path) -> None:
 
 def _stated(config: dict[str, Any] | None, method: str | None) -> Stated:
     said = None if config is None else config.get(PLACE)
-    if method is not None and method not in METHODS:
-        raise ArgumentError("method", method, f"must be one of {', '.join(METHODS)}")
+    if method is not None and method not in OF_4_BITS:
+        raise ArgumentError("method", method, f"must be one of {', '.join(OF_4_BITS)}")
     if said is None:
         if method is None:
-            allowed = f"is required, one of {', '.join(METHODS)}: no {CONFIG} has a {PLACE}"
+            allowed = f"is required, one of {', '.join(OF_4_BITS)}: no {CONFIG} has a {PLACE}"
             raise ArgumentError("method", None, allowed)
         return Stated(method=method, zeros=method in ("awq", "gptq", "gptq_v2"))
     found = stated(said)
