@@ -224,14 +224,16 @@ ACTIVATIONS = (None, E4M3.name)  # of x's own 16 bits, and quantised
 NAMED = {name: form for to in OF_16_BITS for name, form in FORMS[to].items()}
 
 
-def named_for(activations: str | None) -> dict[str, Form]:
-    """By name, what is packed for products with 16 bits, None, or with activations that are quantised to FP8, "e4m3"."""
-    return NAMED if activations is None else FORMS[DTYPES[activations]]
-
-
 def forms(bits: int, to: DType) -> dict[str, Form]:
     """By name, what is packed of codes of so many bits for products with `to`."""
     return BY_BITS[bits].get(to, {})
+
+
+def named_for(activations: str | None, bits: int = 4) -> dict[str, Form]:
+    """By name, what is packed of codes of so many bits for products with 16 bits, None, or with activations that are quantised to FP8, "e4m3"."""
+    if activations is None:
+        return {name: form for to in OF_16_BITS for name, form in forms(bits, to).items()}
+    return forms(bits, DTYPES[activations])
 
 
 def every_name() -> tuple[str, ...]:

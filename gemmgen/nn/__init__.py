@@ -2,7 +2,7 @@
 
 `Linear` and `Fp8Linear` take the place of `torch.nn.Linear`, `GroupedExperts` of the experts of a mixture; `MoE` and its `Experts` train.
 `convert_` replaces the linear layers of a model. All of them load an ordinary `state_dict`, and quantise what they load.
-`Linear4bit` and `Experts4bit` have weights of 4 bits, of checkpoints that `gemmgen.quant` reads.
+`Linear4bit` and `Experts4bit` have weights of 4 bits, `Linear8bit` of 8, of checkpoints that `gemmgen.quant` reads.
 `gemmgen.nn.parallel` has styles that divide them among ranks.
 """
 
@@ -13,6 +13,7 @@ from .experts import GroupedExperts
 from .experts4bit import Experts4bit
 from .linear import Fp8Linear, Linear
 from .linear4bit import Linear4bit
+from .linear8bit import Linear8bit
 from .mixture import Experts, MoE
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "GroupedExperts",
     "Linear",
     "Linear4bit",
+    "Linear8bit",
     "MoE",
     "convert_",
 ]

@@ -23,9 +23,11 @@ class Coded(Kept):
     weights: the name of their form, which says the dtype of activations too. activations: None: that dtype; "e4m3": bfloat16, quantised per row to FP8, by blocks for that. A `state_dict` holds `facts` of the blocks, and a layer takes none of other blocks.
     """
 
+    bits = 4  # of a code
+
     def __init__(self, weights: str, activations: str | None = None) -> None:
         check_activations(activations)
-        known = named_for(activations)
+        known = named_for(activations, self.bits)
         if not isinstance(weights, str) or weights not in known:
             raise ArgumentError("weights", weights, f"must be one of {', '.join(known)}")
         super().__init__()
@@ -34,7 +36,7 @@ class Coded(Kept):
 
     @property
     def form(self) -> Form:
-        return named_for(self.activations)[self.weights]
+        return named_for(self.activations, self.bits)[self.weights]
 
     @property
     def said(self) -> str:
@@ -45,7 +47,7 @@ class Coded(Kept):
         """What the operator of packed weights gives that is called so, "gemm" or another, of rows in the layer's dtype: quantised first if activations are."""
         given["weights"] = self.weights
         if self.activations is None:
-            return getattr(gemmgen, f"w4a16_{name}")(x, *operands, **given)
+            return getattr(gemmgen, f"w{self.bits}a16_{name}")(x, *operands, **given)
         codes, scale = gemmgen.quantise_rows(x, None)
         return getattr(gemmgen, f"w4a8_{name}")(codes, *operands, scale_a=scale, **given)
 
@@ -112,7 +114,9 @@ class Coded(Kept):
         if not x.dim() or x.dim() != (sides or x.dim()) or x.shape[-1] != features:
             raise ArgumentError("x shape", tuple(x.shape), f"must be [{lead}, {features}]")
         if x.requires_grad and torch_.is_grad_enabled():
-            allowed = "must not: weights of 4 bits have no gradients; say torch.no_grad()"
+            allowed = (
+                f"must not: weights of {self.bits} bits have no gradients; say torch.no_grad()"
+            )
             raise ArgumentError("x", "requires a gradient", allowed)
 
 

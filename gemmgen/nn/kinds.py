@@ -9,19 +9,23 @@ from .. import formats, quant
 from ..errors import ArgumentError
 from ..formats import Format
 from ..ir.dtypes import DTYPES, DType
-from ..ir.packed import COLUMN, GROUPS, NAMED, OF_16_BITS
+from ..ir.packed import COLUMN, GROUPS, NAMED, OF_16_BITS, PAIR, named_for
 from ..runtime.torch_tensors import torch_dtype
 from .coded import quantised
 from .frozen import SCALE, gemmgen, torch_
 from .linear import Fp8Linear, Linear
 from .linear4bit import BLOCKS, FACTORS, WEIGHT, Linear4bit
+from .linear8bit import Linear8bit
 
 IN_FP8, IN_BF16 = "fp8", "bf16"
 STEPS = {IN_FP8: Fp8Linear.step, IN_BF16: Linear.step}  # what both features must be multiples of
 WHOLE = [formats.int4(COLUMN, t.name, zeros=z) for t in OF_16_BITS for z in (False, True)]
-# Of 4 bits, by name: the format, and what is multiplied with it.
+# Packed, by name: the format, and what is multiplied with it.
 CODED: dict[str, tuple[Format, DType]] = {
-    **{name: (formats.named(form.format), form.to) for name, form in NAMED.items()},
+    **{
+        name: (formats.named(form.format), form.to)
+        for name, form in (NAMED | named_for(None, 8)).items()
+    },
     **{form.name: (form, DTYPES[form.scale]) for form in WHOLE},
 }
 KINDS = (*STEPS, *CODED)
@@ -31,7 +35,7 @@ HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_p
 @dataclass(frozen=True, kw_only=True)
 class Kind:
     """A kind of linear layer. weights: "fp8": `Fp8Linear`; "bf16": `Linear`; the name of a form of 4 bits, or of INT4 with scales for whole rows,
-    "int4_column_bf16" and others, of which each layer is packed in the widest groups that divide its columns: `Linear4bit`. master: as of `Fp8Linear`. Raises ArgumentError."""
+    "int4_column_bf16" and others, of which each layer is packed in the widest groups that divide its columns: `Linear4bit`; of a form of 8 bits: `Linear8bit`. master: as of `Fp8Linear`. Raises ArgumentError."""
 
     weights: str
     master: bool = False
@@ -47,23 +51,28 @@ class Kind:
 
     @property
     def coded(self) -> bool:
-        """Whether weights have 4 bits."""
+        """Whether weights have 4 or 8 bits, packed."""
         return self.weights in CODED
 
     @property
     def format(self) -> Format:
-        """Of weights of 4 bits, as they are quantised."""
+        """Of packed weights, as they are quantised."""
         form, _ = CODED[self.weights]
         return form
 
     @property
     def group(self) -> int:
-        """Of weights of 4 bits: what in_features must be a multiple of."""
-        return self.format.group or GROUPS[0]
+        """Of packed weights: what in_features must be a multiple of."""
+        return PAIR if self.format.bits == 8 else self.format.group or GROUPS[0]
+
+    @property
+    def layer(self) -> type[Linear4bit]:
+        """Of packed weights."""
+        return Linear8bit if self.format.bits == 8 else Linear4bit
 
     def packed_as(self, columns: int) -> str:
-        """What a layer of so many columns calls its weights of 4 bits."""
-        if self.format.group:
+        """What a layer of so many columns calls its packed weights."""
+        if self.format.group or self.format.bits == 8:
             return self.weights
         return replace(self.format, group=formats.widest_group(columns)).name
 
@@ -116,9 +125,9 @@ class Kind:
         return False
 
     def of(self, layer: Any) -> Any:
-        """What takes the place of `layer`, with its weight, quantised where it is (4 bits: on the CPU)."""
+        """What takes the place of `layer`, with its weight, quantised where it is (packed ones: on the CPU)."""
         if self.coded:
-            return Linear4bit.from_linear(layer, self.format, *self.dtypes)
+            return self.layer.from_linear(layer, self.format, *self.dtypes)
         return (
             Fp8Linear.of(layer, master=self.master) if self.weights == IN_FP8 else Linear.of(layer)
         )
@@ -128,7 +137,7 @@ class Kind:
         sides = (layer.in_features, layer.out_features, layer.bias is not None, "meta")
         made: Any
         if self.coded:
-            made = Linear4bit(*sides, weights=self.packed_as(layer.in_features))
+            made = self.layer(*sides, weights=self.packed_as(layer.in_features))
         elif self.weights == IN_FP8:
             made = Fp8Linear(*sides, master=self.master)
         else:

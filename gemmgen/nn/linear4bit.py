@@ -40,8 +40,9 @@ class Linear4bit(Coded):
         activations: str | None = None,
     ) -> None:
         super().__init__(weights, activations)
-        if in_features < 1 or in_features % self.form.group:
-            allowed = f"must be a positive multiple of {self.form.group}, for {weights}"
+        step = self.form.k_step
+        if in_features < 1 or in_features % step:
+            allowed = f"must be a positive multiple of {step}, for {weights}"
             raise ArgumentError("in_features", in_features, allowed)
         if out_features < 1:
             raise ArgumentError("out_features", out_features, "must be at least 1")

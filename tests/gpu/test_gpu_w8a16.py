@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 from four_bits import packed as packed_of  # noqa: E402
 from roundings import UNIT  # noqa: E402
 
-from gemmgen import formats, ops, quant  # noqa: E402
+from gemmgen import formats, nn, ops, quant  # noqa: E402
 
 pytestmark = pytest.mark.gpu
 
@@ -39,7 +39,7 @@ def activations(name, *shape):
 def check(got, a, b):
     """b: float64 [N, K]. Rounded once, after a sum of size 1 in FP32 of which each step of 16 cuts off 2^-22."""
     want = a.double() @ b.mT
-    unit = {torch.float32: 0.0}.get(got.dtype) or UNIT.get(got.dtype, 0.0)
+    unit = UNIT[got.dtype]
     off = (got.double() - want).abs()
     assert bool((off <= unit * want.abs() + a.shape[-1] / 16 * 2.0**-21).all())
 
@@ -99,6 +99,18 @@ def test_experts(name):
     got = ops.w8a16_batched_gemm(a, b.blocks, **said)
     for g in range(len(counts)):
         check(got[g], a[g], exact(b)[g])
+
+
+@forms
+def test_a_layer(name):
+    form, dtype = FORMS[name]
+    plain = torch.nn.Linear(1024, 768)
+    layer = nn.Linear8bit.from_linear(plain, form, dtype).to("cuda")
+    x = activations(name, 33, 1024)
+    got = layer(x)
+    given = {"weights": layer.weights, "scale_b": layer.factors, "columns": 768}
+    said = {"epilogue": "bias", "bias": layer.bias}
+    assert torch.equal(got, ops.w8a16_gemm(x, layer.blocks, **given, **said))
 
 
 @forms
