@@ -96,33 +96,43 @@ def _shifted(s: ir.Decode) -> str:
 
 def _alone(s: ir.Decode) -> str:
     """A word is half a step: of its four codes the first of each half belong to the thread's first row, the others to its second."""
-    code, ptx, half = s.form.coding, s.form.to.ptx, STEPS
-    assert isinstance(code, Coding)
-    word = f"uint32_t({s.codes}[i + {s.half * half}])"
-    out = []
-    for r in range(2):
-        moved = _moved(word, 8 * r)
-        if s.by in ("sign", "offset"):  # 8 bits, one beside the other, below those of 128 or 1024
-            least = {"sign": 0x43004300, "offset": 0x64006400}[s.by]
-            below, less = (
-                (0x7F, f'"lop3.b32"($r, {moved}, {0x800080}u, {least}u, {0xEA})')
-                if s.by == "sign"
-                else (0xFF, f"{0x64806480}u")
-            )
-            number = f'"sub.rn.{ptx}x2"($r, "lop3.b32"($r, {moved}, {below * 0x10001}u, {least}u, {0xEA}), {less})'
-        elif (
-            s.by == "bits"
-        ):  # one code in its place, the other's sign one place lower, the rest seven
-            rest, mask, far = (
-                ("0", 0xBF80, 0) if not r else (f"({_moved(word, -7)} & {0x3F803F80}u)", 0x8000, -1)
-            )
-            number = f'"lop3.b32"($r, {_moved(word, far)}, {mask * 0x10001}u, {rest}, {0xEA})'
-        else:
-            number = _number(code, word, r)
-        if s.by == "power":  # BF16's exponent has a bias of 127, E4M3's of 7
-            number = f'"mul.rn.{ptx}x2"($r, {number}, {(127 + 127 - 7 << 7) * 0x10001}u)'
-        out.append(f"{s.dst}[2 * i + {r}] = {number};")
-    return f"{UNROLL}for (int i = 0; i < {half}; ++i) {{ {' '.join(out)} }}"
+    word = f"uint32_t({s.codes}[i + {s.half * STEPS}])"
+    numbers = (f"{s.dst}[2 * i + {r}] = {ALONE[s.by](s.form, word, r)};" for r in range(2))
+    return f"{UNROLL}for (int i = 0; i < {STEPS}; ++i) {{ {' '.join(numbers)} }}"
+
+
+def _sign(form: Form, word: str, row: int) -> str:
+    """Codes lie one beside the other. Below the bits of 128 in BF16 have seven of them room."""
+    low, high = (_masked(_moved(word, 8 * row), x, f"{0x43004300}u") for x in (0x7F, 0x80))
+    return f'"sub.rn.{form.to.ptx}x2"($r, {low}, {high})'
+
+
+def _offset(form: Form, word: str, row: int) -> str:
+    """As it, with room for all below 1024; 128 more than the code."""
+    code = _masked(_moved(word, 8 * row), 0xFF, f"{0x64006400}u")
+    return f'"sub.rn.{form.to.ptx}x2"($r, {code}, {0x64806480}u)'
+
+
+def _power(form: Form, word: str, row: int) -> str:
+    """BF16's exponent has a bias of 127, E4M3's of 7."""
+    assert isinstance(form.coding, Coding)
+    power = (127 + 127 - 7 << 7) * 0x10001
+    return f'"mul.rn.{form.to.ptx}x2"($r, {_number(form.coding, word, row)}, {power}u)'
+
+
+def _bits(form: Form, word: str, row: int) -> str:
+    """One code is in its place; of the other the sign is one place lower, the rest seven."""
+    if not row:
+        return _masked(word, 0xBF80, "0")
+    return _masked(_moved(word, -1), 0x8000, f"({_moved(word, -7)} & {0x3F803F80}u)")
+
+
+def _masked(word: str, mask: int, besides: str) -> str:
+    """`mask` of both halves, and what else is in them."""
+    return f'"lop3.b32"($r, {word}, {mask * 0x10001}u, {besides}, {0xEA})'
+
+
+ALONE = {"sign": _sign, "offset": _offset, "power": _power, "bits": _bits}
 
 
 def _normal(x: float) -> int:

@@ -20,6 +20,9 @@ CODED = {
     "int4, zeros": Problem(family="w4a16", a="f16", b="f16", d="f16", weights="int4_32_f16_zeros"),
     "mxfp4": Problem(family="w4a16", a="bf16", b="bf16", d="bf16", weights="e2m1_32_e8m0"),
     "nvfp4": Problem(family="w4a16", a="bf16", b="bf16", d="bf16", weights="e2m1_16_e4m3"),
+    "int8 weights": Problem(
+        family="w8a16", a="bf16", b="bf16", d="bf16", weights="int8_column_f32"
+    ),
     "mxfp4 by fp8": Problem(family="w4a8", a="e4m3", b="e4m3", d="bf16", weights="e2m1_32_e8m0"),
     "masked": Problem(
         family="w4a16", a="bf16", b="bf16", d="bf16", weights="e2m1_32_e8m0", grouping="masked"

@@ -9,6 +9,7 @@ from emulated import judged
 from kernels import DECODED, W8A16
 
 from gemmgen import heuristics
+from gemmgen.cli.options import with_weights
 from gemmgen.config import Config
 from gemmgen.cost import cost
 from gemmgen.epilogues import EPILOGUES
@@ -49,6 +50,14 @@ def test_what_no_config_could_compute_is_refused(changes, message):
 @problems
 def test_json_says_the_weights(p):
     assert p.to_json()["weights"] == p.weights and Problem.from_json(p.to_json()) == p
+
+
+@pytest.mark.parametrize("to", OF_16_BITS, ids=str)
+def test_a_command_takes_int8_where_nothing_is_said(to):
+    said = {"family": "w8a16", "a": to.name, "b": to.name}
+    assert with_weights(said) == said | {"weights": next(iter(OF_8_BITS[to]))}
+    given = said | {"weights": [*OF_8_BITS[to]][1]}
+    assert with_weights(given) == given
 
 
 @pytest.mark.parametrize("grouping", ("none", "batched", "masked", "rows", "ends"))
