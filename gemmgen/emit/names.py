@@ -30,7 +30,7 @@ from .fragments import fragments, products, rows_of_a
 from .indices import filled, minus, pieces, together
 from .k_blocks import counting, first_block
 from .mailboxes import mailboxes
-from .numbers import Number, each
+from .numbers import Number, each, rounded_up
 from .of_d import column_of_tail, numbers_of_d
 from .wire import wire
 
@@ -294,5 +294,5 @@ def size(x: Smem | Barrier) -> int:
 PLAIN = (
     *DECODED,
     *(phase, parity, turn_parity, minus, stage_bytes),
-    *(wait_kind, slot, plus, total, each, numbered, together),
+    *(wait_kind, slot, plus, total, each, numbered, together, rounded_up),
 )

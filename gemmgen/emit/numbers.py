@@ -84,3 +84,8 @@ def each(
     if len(starts) == 1 and not once:
         return f"{head.rstrip(' ')}\n{inside}\n"
     return f"{head}{{\n{inside}\n{margin}}}\n"
+
+
+def rounded_up(x: str, step: int) -> str:
+    """The first multiple of `step` from x on."""
+    return f"({x} + {step - 1}) / {step} * {step}" if step > 1 else x

@@ -88,12 +88,14 @@ class Form:
     def format(self) -> str:
         """The name of what is packed so: `gemmgen.formats.Format.name`."""
         group = self.group or "column"
-        return f"{self.element}_{group}_{self.scale}{'_zeros' * self.zeros}"
+        zeros = "_zeros" if self.zeros else ""
+        return f"{self.element}_{group}_{self.scale}{zeros}"
 
     @property
     def name(self) -> str:
         """What blocks are called (`Problem.weights`): the format's name, and the dtype where a format that names none is packed for FP16, otherwise than for BF16."""
-        return self.format + f"_{F16}" * (self.element != INT4 and self.to == F16)
+        named = self.element != INT4 and self.to == F16
+        return f"{self.format}_{F16}" if named else self.format
 
     @property
     def bits(self) -> int:

@@ -54,26 +54,25 @@ def fp8_mqa_top_k(
         if queries > 1 and bound.stride(0) != 1:
             raise ArgumentError(f"{name} strides", tuple(bound.stride()), "must be contiguous")
     wide = max(1, keys if columns is None else min(columns, keys))
-    at_once = rows_at_once(queries, wide)
-    found = torch().empty((queries, count), dtype=torch().int32, device=q.device)
-    room = torch().empty((at_once, -(-wide // 4) * 4), dtype=torch().float32, device=q.device)
+    given = (q, kv, kv_scale, weights, window_first, window_end)
+    return found(given, count, wide, config)
+
+
+def found(given: tuple[Any, ...], count: int, columns: int, config: Config | None) -> Any:
+    """Of arguments that are checked. columns: of a row of scores."""
+    q, kv, kv_scale, weights, window_first, window_end = given
+    queries, keys = q.shape[0], kv.shape[0]
+    at_once = rows_at_once(queries, columns)
+    places = torch().empty((queries, count), dtype=torch().int32, device=q.device)
+    room = torch().empty((at_once, -(-columns // 4) * 4), dtype=torch().float32, device=q.device)
     for begin in range(0, max(queries, 1), at_once):
         part = slice(begin, min(begin + at_once, queries))
         first, end = window_first[part], window_end[part]
-        scores = room[: part.stop - begin, :wide]
-        fp8_mqa_logits(
-            q[part],
-            kv,
-            kv_scale,
-            weights[part],
-            first,
-            end,
-            scores,
-            columns=wide,
-            config=config,
-        )
-        top_keys.launched(scores, count, first, end, found[part], compact=True, keys=keys)
-    return found
+        scores = room[: part.stop - begin, :columns]
+        of = (q[part], kv, kv_scale, weights[part], first, end)
+        fp8_mqa_logits(*of, scores, columns=columns, config=config)
+        top_keys.launched(scores, count, first, end, places[part], compact=True, keys=keys)
+    return places
 
 
 def rows_at_once(queries: int, columns: int) -> int:

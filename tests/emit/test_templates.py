@@ -149,6 +149,8 @@ def test_syncthreads_is_printed_by_one_statement_only():
     """And in the kernels that are none of the IR, where the threads of a CTA meet."""
     places = {name: read(name).count("__sync") for name in NAMES}
     known = {"stmts.j2": 1, "casts/cta_max.j2": 1, "routing/rows.j2": 2, "routing/sum.j2": 1}
+    known |= {f"largest/{x}.j2": 1 for x in ("sums", "gather", "rows")}
+    known |= {"largest/count.j2": 3, "largest/decide.j2": 4}
     assert {name: n for name, n in places.items() if n} == known
 
 

@@ -69,9 +69,11 @@ def test_one(name, m, n, k, dtype):
 def test_compiled(name):
     b, a = packed(name, 512, 1024), activations(name, 40, 1024)
 
+    weights = b.weights
+
     def product(a):
         return torch.ops.gemmgen.w8a16_gemm(
-            a, b.blocks, weights=b.weights, scale_b=b.factors, epilogue="gelu"
+            a, b.blocks, weights=weights, scale_b=b.factors, epilogue="gelu"
         )
 
     import gemmgen.torch_ops  # noqa: F401

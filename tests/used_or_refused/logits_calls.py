@@ -9,17 +9,19 @@ from fake_torch import Placed
 from hypothesis import strategies as st
 
 from gemmgen import ops
-from gemmgen.ops import logits, paged_logits, top_keys
+from gemmgen.ops import logits, paged_logits, top_keys, top_scores
 
 from .values import CONFIG, Function, function, mostly
 
+TENSORS = ("q", "kv", "kv_scale", "weights", "window_first", "window_end")
 # What the function handed on to the launch.
 PASSED: list[Any] = []
 
 
 def without_gpu(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(logits, "run", lambda *of, **how: PASSED.append((*of, how)) or of)
-    patch.setattr(top_keys, "found", lambda *of: PASSED.append(of) or of)
+    for module in (top_keys, top_scores):
+        patch.setattr(module, "found", lambda *of: PASSED.append(of) or of)
     patch.setattr(paged_logits, "run", lambda *of, **how: PASSED.append((*of, how)) or of)
 
 
@@ -78,6 +80,23 @@ def _places(given: dict[str, Any]) -> list[str]:
     return [name for name, x in given.items() if told[name] is not x]
 
 
+def _keys(given: dict[str, Any]) -> list[str]:
+    PASSED.clear()
+    ops.fp8_mqa_top_k(**given)
+    tensors, count, columns, config = PASSED[-1]
+    keys = given["kv"].shape[0]
+    told = dict(
+        zip(
+            TENSORS,
+            (x is given[name] for name, x in zip(TENSORS, tensors, strict=True)),
+            strict=True,
+        )
+    )
+    told |= {"count": count == given["count"], "config": config is given.get("config")}
+    told |= {"columns": columns == min(given.get("columns") or keys, keys)}
+    return [name for name in given if not told[name]]
+
+
 def _of(*shape: int, dtype: str = "float32") -> st.SearchStrategy[Any]:
     return mostly(st.builds(lambda: Placed(*shape, dtype=dtype)), odd=12)
 
@@ -98,6 +117,18 @@ FUNCTIONS: dict[str, Function] = {
         weights=_of(4, 32),
         window_first=_of(4, dtype="int32"),
         window_end=_of(4, dtype="int32"),
+    ),
+    "fp8_mqa_top_k": function(
+        ops.fp8_mqa_top_k,
+        _keys,
+        {"columns": mostly(st.none() | st.integers(1, 100)), "config": mostly(CONFIG | st.none())},
+        q=_of(4, 32, 64, dtype="float8_e4m3fn"),
+        kv=_of(72, 64, dtype="float8_e4m3fn"),
+        kv_scale=_of(72),
+        weights=_of(4, 32),
+        window_first=_of(4, dtype="int32"),
+        window_end=_of(4, dtype="int32"),
+        count=mostly(st.integers(1, 4096)),
     ),
     "fp8_paged_mqa_logits": function(
         ops.fp8_paged_mqa_logits,
