@@ -90,7 +90,8 @@ def _shifted(s: ir.Decode) -> str:
             ((places, word), (f"({places} >> 16)", f"({word} << 4)"))
         ):
             picked = f'"prmt.b32"($r, {eight}, {place})'
-            out.append(f"{s.dst}[4 * i + {row + 2 * r}] = {picked} | {sign} & {0x80808080}u;")
+            both = f'"lop3.b32"($r, {sign}, {0x80808080}u, {picked}, {0xEA})'
+            out.append(f"{s.dst}[4 * i + {row + 2 * r}] = {both};")
     return f"{UNROLL}for (int i = 0; i < {steps}; ++i) {{ {' '.join(out)} }}"
 
 

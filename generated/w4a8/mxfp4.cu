@@ -80,6 +80,7 @@ __device__ __forceinline__ uint32_t descriptor_low(uint32_t address, uint32_t le
 __device__ __forceinline__ uint64_t descriptor(uint32_t low, uint32_t high);
 __device__ __forceinline__ void mma_from_registers(float (&d)[8], int a0, int a1, int a2, int a3, uint64_t b, int accumulate);
 __device__ __forceinline__ uint32_t picked(uint32_t low, uint32_t high, uint32_t indices);
+__device__ __forceinline__ uint32_t masked_or(uint32_t a, uint32_t mask, uint32_t bits);
 }  // namespace ptx
 
 // Everything the scheduler tells the roles about one output tile, in elements and K blocks.
@@ -195,13 +196,13 @@ gemmgen_w4a8_gemm_e4m3_e4m3_bf16_16x128x128_s14c2_w1_swap(
                     const uint32_t word0 = codes[2 * i], four0 = records[0];
                     const uint32_t shift0 = four0 >> 8 * i & 0xFF;
                     const uint32_t low0 = 0x14100800 + shift0 * 0x08080800, high0 = 0x24201C18 + shift0 * 0x08080808;
-                    first_half[4 * i] = ptx::picked(low0, high0, word0 & 0x77777777) | (word0 & 0x80808080);
-                    first_half[4 * i + 2] = ptx::picked(low0, high0, (word0 & 0x77777777) >> 16) | ((word0 << 4) & 0x80808080);
+                    first_half[4 * i] = ptx::masked_or(word0, 0x80808080, ptx::picked(low0, high0, word0 & 0x77777777));
+                    first_half[4 * i + 2] = ptx::masked_or(word0 << 4, 0x80808080, ptx::picked(low0, high0, (word0 & 0x77777777) >> 16));
                     const uint32_t word1 = codes[2 * i + 1], four1 = records[1];
                     const uint32_t shift1 = four1 >> 8 * i & 0xFF;
                     const uint32_t low1 = 0x14100800 + shift1 * 0x08080800, high1 = 0x24201C18 + shift1 * 0x08080808;
-                    first_half[4 * i + 1] = ptx::picked(low1, high1, word1 & 0x77777777) | (word1 & 0x80808080);
-                    first_half[4 * i + 3] = ptx::picked(low1, high1, (word1 & 0x77777777) >> 16) | ((word1 << 4) & 0x80808080);
+                    first_half[4 * i + 1] = ptx::masked_or(word1, 0x80808080, ptx::picked(low1, high1, word1 & 0x77777777));
+                    first_half[4 * i + 3] = ptx::masked_or(word1 << 4, 0x80808080, ptx::picked(low1, high1, (word1 & 0x77777777) >> 16));
                 }
                 // What was done with the accumulators' registers before is over when wgmma writes them.
                 ptx::wgmma_fence();
@@ -226,13 +227,13 @@ gemmgen_w4a8_gemm_e4m3_e4m3_bf16_16x128x128_s14c2_w1_swap(
                     const uint32_t word0 = codes[2 * i + 4], four0 = records[0];
                     const uint32_t shift0 = four0 >> 8 * i + 16 & 0xFF;
                     const uint32_t low0 = 0x14100800 + shift0 * 0x08080800, high0 = 0x24201C18 + shift0 * 0x08080808;
-                    second_half[4 * i] = ptx::picked(low0, high0, word0 & 0x77777777) | (word0 & 0x80808080);
-                    second_half[4 * i + 2] = ptx::picked(low0, high0, (word0 & 0x77777777) >> 16) | ((word0 << 4) & 0x80808080);
+                    second_half[4 * i] = ptx::masked_or(word0, 0x80808080, ptx::picked(low0, high0, word0 & 0x77777777));
+                    second_half[4 * i + 2] = ptx::masked_or(word0 << 4, 0x80808080, ptx::picked(low0, high0, (word0 & 0x77777777) >> 16));
                     const uint32_t word1 = codes[2 * i + 5], four1 = records[1];
                     const uint32_t shift1 = four1 >> 8 * i + 16 & 0xFF;
                     const uint32_t low1 = 0x14100800 + shift1 * 0x08080800, high1 = 0x24201C18 + shift1 * 0x08080808;
-                    second_half[4 * i + 1] = ptx::picked(low1, high1, word1 & 0x77777777) | (word1 & 0x80808080);
-                    second_half[4 * i + 3] = ptx::picked(low1, high1, (word1 & 0x77777777) >> 16) | ((word1 << 4) & 0x80808080);
+                    second_half[4 * i + 1] = ptx::masked_or(word1, 0x80808080, ptx::picked(low1, high1, word1 & 0x77777777));
+                    second_half[4 * i + 3] = ptx::masked_or(word1 << 4, 0x80808080, ptx::picked(low1, high1, (word1 & 0x77777777) >> 16));
                 }
                 // What was done with the accumulators' registers before is over when wgmma writes them.
                 ptx::wgmma_fence();
@@ -488,5 +489,12 @@ __device__ __forceinline__ uint32_t picked(uint32_t low, uint32_t high, uint32_t
     uint32_t four;
     asm("prmt.b32 %0, %1, %2, %3;" : "=r"(four) : "r"(low), "r"(high), "r"(indices));
     return four;
+}
+
+// The bits of `mask`, and those of `bits`, in one instruction: of operators ptxas copies a constant for each.
+__device__ __forceinline__ uint32_t masked_or(uint32_t a, uint32_t mask, uint32_t bits) {
+    uint32_t both;
+    asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(both) : "r"(a), "r"(mask), "r"(bits));
+    return both;
 }
 }  // namespace ptx
