@@ -54,9 +54,10 @@ def test_numbers_of_columns(columns):
 @pytest.mark.parametrize("compact", (False, True))
 def test_windows(compact):
     """That begin between 16 bytes, are empty, end before they begin or behind all columns, or are as long as what is asked for."""
-    first = (0, 1, 2, 3, 100, 690, 700, 350, 20, 5)
-    end = (700, 650, 603, 90, 100, 900, 800, 300, 52, 38)
-    agree(drawn(10, 700), 32, first=first, end=end, compact=compact, keys=700 + 60 * compact)
+    most = 2**31 - 1
+    first = (0, 1, 2, 3, 100, 690, 700, 350, 20, 5, 7, most, most)
+    end = (700, 650, 603, 90, 100, 900, 800, 300, 52, 38, most, -most - 1, most)
+    agree(drawn(13, 700), 32, first=first, end=end, compact=compact, keys=700 + 60 * compact)
 
 
 @nvrtc
