@@ -31,6 +31,7 @@ def channels(tensors: Tensors, name: str) -> Quantised:
     form = INT8_ROWS if codes.dtype == torch().int8 else FP8_ROWS
     if form == FP8_ROWS and bool(((octets & E4M3_NAN) == E4M3_NAN).any()):
         raise ArgumentError(at, math.nan, "must be finite numbers")
+    _check_zeros(tensors, name, 0)
     return Quantised(format=form, codes=octets, scales=_scales(tensors, name, at, octets))
 
 
@@ -48,6 +49,7 @@ def channels_packed(tensors: Tensors, name: str) -> Quantised:
             f"{name}.weight_g_idx", "is given", "must be absent: rows have one scale"
         )
     octets = words.contiguous().view(torch().uint8)[:, :columns] ^ OFFSET
+    _check_zeros(tensors, name, OFFSET)
     return Quantised(
         format=INT8_ROWS, codes=octets.contiguous(), scales=_scales(tensors, name, at, octets)
     )
@@ -55,17 +57,32 @@ def channels_packed(tensors: Tensors, name: str) -> Quantised:
 
 def _scales(tensors: Tensors, name: str, at: str, codes: Any) -> Any:
     """float32 [..., N, 1]."""
-    of, zeros = f"{name}.weight_scale", f"{name}.weight_zero_point"
+    of = f"{name}.weight_scale"
     found = tensor(tensors, of, floats(), 0, more=True)
     rows = codes.shape[:-1]
     if codes.shape[-1] % 2:
         raise ArgumentError(
             f"{at} shape", tuple(codes.shape), "must have an even number of columns"
         )
-    if found.numel() > 1:
+    if found.numel() == 1:
+        found = found.reshape(())
+    else:
         found = found.unsqueeze(-1) if found.dim() == len(rows) else found
         shaped(of, found, (*rows, 1), "a scale for each row")
     finite(of, found)
-    if zeros in tensors and bool((tensors[zeros] != 0).any()):
-        raise ArgumentError(zeros, "not 0", "must be 0: codes have signs")
     return found.float().expand(*rows, 1).contiguous()
+
+
+def _check_zeros(tensors: Tensors, name: str, offset: int) -> None:
+    """Raise ArgumentError for zero points that are not 0: of codes in words they lie in words too, four rows in one, as `offset` and the zero point."""
+    at = f"{name}.weight_zero_point"
+    if at not in tensors:
+        return
+    found = tensors[at]
+    if offset:
+        words = tensor(tensors, at, (torch().int32,), 2)
+        rows = tensors[f"{name}.weight_packed"].shape[0]
+        shaped(at, words, (-(-rows // WORD), 1), "four rows' zero points to a word")
+        found = words.contiguous().view(torch().uint8).flatten()[:rows] ^ offset
+    if bool((found != 0).any()):
+        raise ArgumentError(at, "not 0", "must be 0: codes have signs")

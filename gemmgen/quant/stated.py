@@ -1,4 +1,4 @@
-"""What a checkpoint's `quantization_config` says of its weights of 4 bits."""
+"""What a checkpoint's `quantization_config` says of its weights of 4 bits; those of 8 are read by `channels`."""
 
 from __future__ import annotations
 
