@@ -21,8 +21,8 @@ core = needed("torchao.core.config", REQUIREMENT)
 class GemmgenConfig(core.AOBaseConfig):  # type: ignore[misc, name-defined]
     """What `quantize_` makes of each `torch.nn.Linear` that its `filter_fn` names.
 
-    weights: "fp8" (`gemmgen.nn.Fp8Linear`), "bf16" (`gemmgen.nn.Linear`: nothing is quantised), or a format of 4 bits, as
-    "int4_128_bf16" (`gemmgen.nn.Linear4bit`), to whose nearest numbers weights are rounded. master: as of `Fp8Linear`.
+    weights: "fp8" (`gemmgen.nn.Fp8Linear`), "bf16" (`gemmgen.nn.Linear`: nothing is quantised), or a format of 4 or 8 bits, as
+    "int4_128_bf16" (`gemmgen.nn.Linear4bit`) or "int8_column_f32" (`Linear8bit`), to whose nearest numbers weights are rounded. master: as of `Fp8Linear`.
     Making one tells torchao of its handler. Raises ArgumentError.
     """
 

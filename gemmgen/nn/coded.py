@@ -1,4 +1,4 @@
-"""What modules keep in 4 bits: packed blocks, what they are blocks of, their rows' factors, and biases."""
+"""What modules keep in 4 and 8 bits: packed blocks, what they are blocks of, their rows' factors, and biases."""
 
 from __future__ import annotations
 
@@ -28,6 +28,9 @@ class Coded(Kept):
     def __init__(self, weights: str, activations: str | None = None) -> None:
         check_activations(activations)
         known = named_for(activations, self.bits)
+        if not known:
+            allowed = f"must be None: weights of {self.bits} bits are multiplied by 16 bits"
+            raise ArgumentError("activations", activations, allowed)
         if not isinstance(weights, str) or weights not in known:
             raise ArgumentError("weights", weights, f"must be one of {', '.join(known)}")
         super().__init__()

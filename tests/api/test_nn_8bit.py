@@ -106,7 +106,7 @@ def test_a_kind_makes_it_of_a_layer(name):
         ("weights", lambda: nn.Linear8bit(K, N, weights="int4_128_bf16")),
         ("weights", lambda: nn.Linear8bit(K, N, weights="int8")),
         ("weights", lambda: nn.Linear4bit(K, N, weights="int8_column_f32")),
-        ("weights", lambda: nn.Linear8bit(K, N, activations="e4m3")),
+        ("activations", lambda: nn.Linear8bit(K, N, activations="e4m3")),
         ("activations", lambda: nn.Linear8bit(K, N, activations="bf16")),
         ("in_features", lambda: nn.Linear8bit(K + 1, N)),
         ("out_features", lambda: nn.Linear8bit(K, 0)),

@@ -20,8 +20,8 @@ LOADED = tuple(t.name for t in OF_16_BITS)
 class GemmgenConfig(configs.QuantizationConfigMixin):  # type: ignore[misc]
     """Which of gemmgen's layers take the place of each `torch.nn.Linear` of a model that `from_pretrained` loads.
 
-    weights: "fp8" (`gemmgen.nn.Fp8Linear`), "bf16" (`gemmgen.nn.Linear`: nothing is quantised), or a format of 4 bits, as
-    "int4_128_bf16" (`gemmgen.nn.Linear4bit`), to whose nearest numbers weights are rounded on the CPU; of "int4_column_bf16", a scale for each row, the layers' own `weights`
+    weights: "fp8" (`gemmgen.nn.Fp8Linear`), "bf16" (`gemmgen.nn.Linear`: nothing is quantised), or a format of 4 or 8 bits, as
+    "int4_128_bf16" (`gemmgen.nn.Linear4bit`) or "int8_column_f32" (`Linear8bit`), to whose nearest numbers weights are rounded on the CPU; of "int4_column_bf16", a scale for each row, the layers' own `weights`
     have the widest groups that divide their columns. master: as of `Fp8Linear`. The
     model's dtype must be that of the layers' activations.
     modules_to_not_convert: names of layers that stay, as Transformers matches them (a name, its beginning, its end, or a regular
@@ -62,7 +62,7 @@ class GemmgenConfig(configs.QuantizationConfigMixin):  # type: ignore[misc]
             raise ArgumentError("modules_to_not_convert", left, allowed)
         if self.stored not in READINGS:
             raise ArgumentError("stored", self.stored, f"must be one of {', '.join(READINGS)}")
-        if self.stored != OURS and not kind.coded:
+        if self.stored != OURS and not (kind.coded and kind.format.bits == 4):
             allowed = f"must be {OURS!r} for weights={self.weights!r}: these methods have 4 bits"
             raise ArgumentError("stored", self.stored, allowed)
 
