@@ -23,8 +23,8 @@ def top_k(x: Any, count: int, *, first: Any = None, end: Any = None) -> Any:
     """int32 [S, count]: of each row i the columns j, first[i] <= j < end[i], of the `count` largest x[i, j], in rising order; -1 behind them where
     there are fewer.
 
-    x: float32, bfloat16 or float16 [S, N]. count: 1 to 4096. first, end: int32 [S], None: 0 and N; an end may lie behind N or before its first, a first not below 0.
-    What lies outside is not read. Of equal numbers the first are taken; NaN is larger than all others. So the result depends on a row's numbers alone, and has the same bits each time.
+    x: float32, bfloat16 or float16 [S, N]. count: 1 to 4096. first, end: int32 [S], None: 0 and N; an end may lie behind N or before its first, and below 0 both are as 0.
+    What lies outside does not count. Of equal numbers the first are taken; NaN is larger than all others. So the result depends on a row's numbers alone, and has the same bits each time.
 
     The host never waits, and a CUDA graph may hold it, or a compiler of torch trace it. On CUDA one launch of a generated kernel on torch's current stream, after a copy of an x whose rows do not begin at multiples of
     16 bytes; all else, and what a compiler traces, takes torch's operators. `torch.ops.gemmgen.top_k` is one launch there too. Raises ArgumentError; on a GPU CompileError, and RuntimeUnavailable
@@ -71,13 +71,15 @@ def launched(
 
 def _in_rows(x: Any) -> tuple[Any, int]:
     """x, or a copy, with rows at multiples of 16 bytes, and the elements from one to the next."""
-    pitch, size = row_pitch(x), x.element_size()
+    (rows, columns), size = x.shape, x.element_size()
+    step = VECTOR_BYTES // size
+    whole_row = -(-columns // step) * step
+    alone = rows == 1 and (columns <= 1 or x.stride(1) == 1)
+    pitch = whole_row if alone else row_pitch(x)
     if pitch is not None and x.data_ptr() % VECTOR_BYTES == 0 == pitch * size % VECTOR_BYTES:
         return x, pitch
-    rows, columns = x.shape
-    step = VECTOR_BYTES // size
-    whole = x.new_empty((rows, -(-columns // step) * step))
-    return whole[:, :columns].copy_(x), whole.shape[1]
+    whole = x.new_empty((rows, whole_row))
+    return whole[:, :columns].copy_(x), whole_row
 
 
 def by_torch(
@@ -92,8 +94,9 @@ def by_torch(
     """What `launched` returns, by torch's operators, wherever x is."""
     rows, columns = x.shape
     keys = columns if keys is None else keys
-    start = x.new_zeros(rows, dtype=torch().int64) if first is None else first.long()
-    stop = torch().full_like(start, keys) if end is None else end.long().clamp(max=keys)
+    start = x.new_zeros(rows, dtype=torch().int64) if first is None else first.long().clamp(min=0)
+    stop = torch().full_like(start, keys) if end is None else end.long().clamp(0, keys)
+    x = torch().where(x.isnan(), torch().nan, x)  # of whatever sign and bits
     place = torch().arange(columns, device=x.device)
     column = place + start[:, None] if compact else place.expand(rows, -1)
     inside = (column >= start[:, None]) & (column < stop[:, None])

@@ -8,7 +8,7 @@ from ..config import Config
 from ..errors import ArgumentError
 from ..ir.counts import MOST_SIDE
 from ..ir.dtypes import E4M3, F32, S32
-from ..runtime.torch_tensors import check_tensor, torch
+from ..runtime.torch_tensors import check_tensor, require_tensor, torch
 from . import top_keys
 from .logits import fp8_mqa_logits, heads_of
 from .tensors import check_number
@@ -34,12 +34,16 @@ def fp8_mqa_top_k(
     """int32 [S, count]: of each query the keys of its window whose `fp8_mqa_logits` are the `count` largest, in rising order; -1 behind them where the window has
     fewer.
 
-    The tensors are as `fp8_mqa_logits` takes them. count: 1 to 4096. columns: None: N; or how many keys a window has at most: what lies behind so many is left out.
+    The tensors are torch's, as `fp8_mqa_logits` takes them; without keys all is -1. count: 1 to 4096. columns: None: N; or how many keys a window has at most: what lies behind so many is left out.
     Of equal scores the first are taken, NaN is larger than all others.
 
     Scores of some queries at a time are written and read back: 128 MiB of them, or of 512 queries where those have more. So no matrix [S, N] is anywhere. Two launches for as many queries,
     on torch's current stream. The host waits for nothing, and a CUDA graph may hold it. config: of the scores' kernel; None: chosen. Raises as `fp8_mqa_logits`.
     """
+    tables = {"window_first": window_first, "window_end": window_end}
+    tensors = {"q": q, "kv": kv, "kv_scale": kv_scale, "weights": weights, **tables}
+    for name, x in tensors.items():
+        require_tensor(name, x)
     check_number("count", count, 1, MOST)
     if columns is not None:
         check_number("columns", columns, 1, MOST_SIDE)
@@ -48,14 +52,12 @@ def fp8_mqa_top_k(
     (keys, _) = check_tensor("kv", kv, E4M3, (None, depth), q.device, contiguous=True)
     check_tensor("kv_scale", kv_scale, F32, (keys,), q.device)
     check_tensor("weights", weights, F32, (queries, heads), q.device)
-    tables = {"window_first": window_first, "window_end": window_end}
     for name, bound in tables.items():
         check_tensor(name, bound, S32, (queries,), q.device)
         if queries > 1 and bound.stride(0) != 1:
             raise ArgumentError(f"{name} strides", tuple(bound.stride()), "must be contiguous")
     wide = max(1, keys if columns is None else min(columns, keys))
-    given = (q, kv, kv_scale, weights, window_first, window_end)
-    return found(given, count, wide, config)
+    return found((*tensors.values(),), count, wide, config)
 
 
 def found(given: tuple[Any, ...], count: int, columns: int, config: Config | None) -> Any:
@@ -64,6 +66,8 @@ def found(given: tuple[Any, ...], count: int, columns: int, config: Config | Non
     queries, keys = q.shape[0], kv.shape[0]
     at_once = rows_at_once(queries, columns)
     places = torch().empty((queries, count), dtype=torch().int32, device=q.device)
+    if not keys:
+        return places.fill_(-1)
     room = torch().empty((at_once, -(-columns // 4) * 4), dtype=torch().float32, device=q.device)
     for begin in range(0, max(queries, 1), at_once):
         part = slice(begin, min(begin + at_once, queries))
@@ -76,6 +80,6 @@ def found(given: tuple[Any, ...], count: int, columns: int, config: Config | Non
 
 
 def rows_at_once(queries: int, columns: int) -> int:
-    """Queries whose scores are there at once."""
-    fit = MOST_BYTES // (SCORE_BYTES * columns) // STEP * STEP
+    """Queries whose scores are there at once, in rows that begin at multiples of 16 bytes."""
+    fit = MOST_BYTES // (SCORE_BYTES * (-(-columns // 4) * 4)) // STEP * STEP
     return max(1, min(queries, max(STEP, fit)))

@@ -32,7 +32,7 @@ def odd(rows, columns, dtype=torch.float32):
     return x
 
 
-TABLES = ({}, {"first": ints(0, 3, 290, 100)}, {"end": ints(300, 0, 12, 299)}, {"first": ints(0, 3, 290, 100), "end": ints(900, 2, 299, 140)})  # fmt: skip
+TABLES = ({}, {"first": ints(-7, 3, 290, 100)}, {"end": ints(300, 0, 12, 299)}, {"first": ints(0, 3, 290, 100), "end": ints(900, 2, 299, 140)})  # fmt: skip
 
 
 @pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16, torch.float16), ids=str)

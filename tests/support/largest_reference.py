@@ -27,8 +27,8 @@ def reference(x, count, first=None, end=None, compact=False, keys=None):
     keys = columns if keys is None else keys
     found = np.full((rows, count), -1, np.int32)
     for r in range(rows):
-        start = 0 if first is None else int(first[r])
-        stop = min(keys if end is None else int(end[r]), keys)
+        start = 0 if first is None else max(0, int(first[r]))
+        stop = max(0, min(keys if end is None else int(end[r]), keys))
         size = max(0, min(stop - start, columns) if compact else stop - start)
         window = keys_of(x[r, :size] if compact else x[r, start : start + size])
         best = np.sort(np.argsort(-window, kind="stable")[:count])
