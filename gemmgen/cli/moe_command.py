@@ -129,9 +129,9 @@ def main(args: argparse.Namespace) -> int:
         mark = {"generator": "gemmgen bench"}
         files.write(args.o, "moe.json", json.dumps({**mark, **report}, indent=2).encode())
         files.write(args.o, "moe.csv", as_csv(rows).encode())
+    print(json.dumps(report, indent=2) if args.json else table(rows, summary))
     if args.trace:
         files.write(args.trace.parent, args.trace.name, traced(rows, summary).encode())
-    print(json.dumps(report, indent=2) if args.json else table(rows, summary))
     return 0
 
 

@@ -117,6 +117,7 @@ def test_the_kernels_of_a_call_lie_between_two_flushes(cuda):
         ["gemm"],
         ["other"],
     ]
+    assert [[round(x.start * 1e6, 3) for x in s] for s in segments] == [[0, 1], [0], [0], [0]]
     ours = timing.samples("a", segments[::2])
     assert ours.seconds == pytest.approx((8e-6, 9e-6))
     assert ours.kernels == ("gemm", "reduce") and ours.main == "gemm"
@@ -137,5 +138,10 @@ def test_what_a_call_launches_in_order():
     found = timing.launches("a", runs)
     assert [x.kernel for x in found] == ["cast", "gemm"]
     assert [x.seconds for x in found] == pytest.approx([3e-6, 9e-6])
+    late = [
+        (a, timing.Timed(kernel="gemm", seconds=1, start=s))
+        for (a, _), s in zip(runs, (5, 9, 7), strict=True)
+    ]
+    assert [x.start for x in timing.launches("a", late)] == [0, 7]
     with pytest.raises(GemmgenError, match="a: not every call launched the same"):
         timing.launches("a", [*runs, run(gemm=1, cast=1)])
