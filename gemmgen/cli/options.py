@@ -85,7 +85,7 @@ def _add_operands(parser: argparse.ArgumentParser) -> None:
         "--alignment",
         type=int,
         metavar="ROWS",
-        help="where groups that share A's rows begin: 128 or 64, or 1 of ends",
+        help="where groups that share A's rows begin: 128 or 64; of ends also 8, 4 or 1",
         offers=[*map(str, GROUPINGS["ends"].alignments)],
     )
     parser.add_argument(

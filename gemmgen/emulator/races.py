@@ -41,7 +41,8 @@ class Accesses:
 
 
 class Shadow:
-    """Per word of one CTA's shared memory: who wrote it last, and who has read it, or updated it at once, since. Updates need no order among themselves."""
+    """Per word of one CTA's shared memory: who wrote it last, and who has read it, or updated it at once, since. Updates need no order among themselves; whether the async
+    proxy sees them is not asked."""
 
     def __init__(self, size: int, tracker: Tracker, cta: int) -> None:
         words = -(-size // WORD)

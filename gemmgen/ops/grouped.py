@@ -117,7 +117,7 @@ def grouped_gemm(
     i + alignment - 1, i a multiple of `alignment`, are in one group or in none.
     group_ends: int32 [G], the row after the last of each group; each starts at the first multiple of
     `alignment` from the end of the one before. Rows between two groups stay untouched.
-    alignment: 128 or 64; with group_ends also 8, 4 or 1, in which no row lies between two groups (8 for layouts of a turned a; not less than 4 where blocks
+    alignment: 128 or 64; with group_ends also 8, 4 or 1, so that few rows or none lie between two groups (at least 8 for layouts of a turned a, and 4 where blocks
     have scales). With group_ends, expected_rows and expected_groups: what the cost model takes for the rows of a group that has
     any (None: M divided by so many groups), and for how many have (None: G). Both choose the config, and bound nothing.
     rows: with group_ends, int32 [M], contiguous: a is [T, K], and in the place of a[i] stands a[rows[i] // top], as of `copies` that

@@ -36,7 +36,9 @@ def test_every_wrong_call_is_refused_with_the_right_error(outcomes):
 
 
 def test_the_documentation_has_todays_table(outcomes):
-    assert table(outcomes) in DOCS.read_text()
+    said, found = DOCS.read_text(), table(outcomes)
+    assert found in said
+    assert f"All of {found.split()[-4]} wrong calls are refused" in said
 
 
 def test_every_public_function_is_there():
