@@ -79,6 +79,21 @@ def test_codes_in_words(columns):
         )
 
 
+def test_zeros_in_words():
+    """As codes are: byte i of word j is row 4 j + i, a zero point and 128."""
+    tensors, exact = stored(torch.int8)
+    octets = (tensors.pop(WEIGHT).int() + 128).to(torch.uint8)
+    tensors |= {PACKED: octets.view(torch.int32), SHAPE: torch.tensor([70, 96])}
+    zeros = torch.full((72, 1), 128, dtype=torch.uint8)
+    zeros[70:] = 5  # of no row
+    tensors[ZERO] = zeros.view(18, 4).view(torch.int32)
+    assert torch.equal(quant.channels_packed(tensors, NAME).dequantise(), exact)
+    zeros[3] = 129
+    for wrong in (tensors[ZERO], torch.zeros(18, 1).int(), torch.zeros(70, 1).int()):
+        with pytest.raises(ArgumentError, match="weight_zero_point"):
+            quant.channels_packed({**tensors, ZERO: wrong}, NAME)
+
+
 def test_zeros_that_are_0_are_none():
     tensors, exact = stored(torch.int8)
     tensors[ZERO] = torch.zeros(70, 1, dtype=torch.int8)
