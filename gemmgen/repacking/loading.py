@@ -7,30 +7,46 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ArgumentError
-from ..nn import Experts4bit, Linear4bit
+from ..ir.dtypes import BF16, E4M3
 from ..nn.coded import facts_of
 from ..quant import Checkpoint
+from ..quant.checkpoint import FLOATS
 from ..quant.stated import PLACE
-from ..runtime.torch_tensors import torch
+from ..runtime.torch_tensors import torch_dtype
+from .layers import ACTIVATIONS
+from .replacing import replacement
 from .source import CONFIG, FACTS, OURS, object_in
 
 VERSION = 1  # of what `packed` says in a config
-BIAS, BIASES = "bias", ("gate_up_bias", "down_bias")
 
 
-def load(model: Any, folder: str | Path, *, device: Any = None, strict: bool = True) -> Any:
+def load(
+    model: Any,
+    folder: str | Path,
+    *,
+    device: Any = None,
+    strict: bool = True,
+    cast: bool = True,
+) -> Any:
     """Fill `model` with the tensors of `folder`, one that `repack` wrote: in place of each `torch.nn.Linear` whose weight is packed comes a `gemmgen.nn.Linear4bit`, in place of what holds gpt-oss's experts an `Experts4bit`.
 
-    model: a torch.nn.Module by whose names the tensors go; it may be on the device meta, and its parameters and buffers become those of the files. device: where they go, each as soon as it is read; None: the CPU. strict: as of `load_state_dict`, whose
-    result this returns. Raises ArgumentError for a folder that another version wrote or that is not packed, and for a layer that the model does not have; RuntimeError as `load_state_dict`.
+    model: a torch.nn.Module by whose names the tensors go; it may be on the device meta, and its parameters and buffers become those of the files. A layer must have the sides that the files say, and has a bias if the one before it had. device: where tensors go, each as soon as it is read; None: the
+    CPU. strict: as of `load_state_dict`, whose result this returns: a bias that only the model or only the files have is an error. cast: whether floating tensors of layers that are not packed, such as embeddings and norms, become the dtype of activations that the folder is for (bfloat16 where these are E4M3), as packed
+    layers take no other; False: they keep the files' dtype, and the program sees to what layers get. Raises ArgumentError for a folder that another version wrote or that is not packed, for a layer that the model does not have, and for one of another type or other sides, before the model is changed; RuntimeError as
+    `load_state_dict`.
     """
     place = Path(folder)
-    check_packed(object_in(place / CONFIG))
+    config = object_in(place / CONFIG)
+    check_packed(config)
     tensors = Checkpoint(place)
-    for name in tensors:
-        if name.endswith(FACTS):
-            _replace(model, name.removesuffix(FACTS), tensors)
-    return model.load_state_dict(OnDevice(tensors, device), strict=strict, assign=True)
+    layers = [name.removesuffix(FACTS) for name in tensors if name.endswith(FACTS)]
+    made = [(x, replacement(model, x, facts_of(tensors[x + FACTS]), tensors)) for x in layers]
+    dtype = _dtype(config) if cast else None
+    for name, layer in made:
+        if layer is not None:
+            model.set_submodule(name, layer)
+    read = Moved(tensors, device, dtype, frozenset(layers))
+    return model.load_state_dict(read, strict=strict, assign=True)
 
 
 def check_packed(config: Mapping[str, Any] | None) -> None:
@@ -50,57 +66,31 @@ def check_record(packed: Any) -> None:
         raise ArgumentError(f"{PLACE}.packed.version", version, f"must be {VERSION}")
 
 
-class OnDevice(Mapping[str, Any]):
-    """Tensors of files, each moved to a device when it is read."""
+def _dtype(config: Any) -> Any:
+    """torch's, of what layers that are not packed hold."""
+    said = config[PLACE]["packed"].get("activations")
+    if not isinstance(said, str) or said not in ACTIVATIONS:
+        allowed = f"must be one of {', '.join(ACTIVATIONS)}"
+        raise ArgumentError(f"{PLACE}.packed.activations", said, allowed)
+    return torch_dtype(BF16 if said == E4M3.name else ACTIVATIONS[said])
 
-    def __init__(self, tensors: Checkpoint, device: Any) -> None:
-        self._tensors, self._device = tensors, device
+
+class Moved(Mapping[str, Any]):
+    """Tensors of files, each moved to a device when it is read; floating ones become `dtype`, if there is one, but for those of `layers`, which are packed."""
+
+    def __init__(
+        self, tensors: Checkpoint, device: Any, dtype: Any, layers: frozenset[str]
+    ) -> None:
+        self._tensors, self._device, self._dtype, self._layers = tensors, device, dtype, layers
 
     def __getitem__(self, name: str) -> Any:
-        return self._tensors[name].to(self._device)
+        found = self._tensors[name]
+        kept = name.rpartition(".")[0] in self._layers
+        floating = self._tensors.places[name].dtype in FLOATS
+        return found.to(self._device, None if kept or not floating else self._dtype)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._tensors)
 
     def __len__(self) -> int:
         return len(self._tensors)
-
-
-def _replace(model: Any, layer: str, tensors: Checkpoint) -> None:
-    text = facts_of(tensors[layer + FACTS])
-    try:
-        there = model.get_submodule(layer)
-    except AttributeError as e:
-        allowed = f"must be a module of the model, for weights of {text}"
-        raise ArgumentError("layer", layer, allowed) from e
-    if getattr(there, "facts", None) == text:
-        return
-    made = _empty(layer, text, tensors)
-    if isinstance(made, Linear4bit) and not isinstance(there, torch().nn.Linear):
-        allowed = f"must be a torch.nn.Linear, for weights of {text}"
-        raise ArgumentError(layer, type(there).__name__, allowed)
-    model.set_submodule(layer, made.train(there.training))
-
-
-def _empty(layer: str, text: str, tensors: Checkpoint) -> Linear4bit | Experts4bit:
-    """What has these facts, on the device meta."""
-    weights, *words = text.split(" ")
-    activations = None
-    if words[:1] == ["by"]:
-        _, activations, *words = words
-    try:
-        sides = [int(x) for x in words[0].split("x")]
-        if len(words) == 1:
-            n, k = sides
-            biased = f"{layer}.{BIAS}" in tensors
-            made: Any = Linear4bit(k, n, biased, "meta", weights=weights, activations=activations)
-        else:
-            order, activation = words[1:]
-            biased = all(f"{layer}.{x}" in tensors for x in BIASES)
-            of = {"weights": weights, "activations": activations, "bias": biased}
-            made = Experts4bit(*sides, "meta", order=order, activation=activation, **of)  # type: ignore[call-arg, arg-type]
-        if made.facts == text:
-            return made  # type: ignore[no-any-return]
-    except (ValueError, IndexError, TypeError):
-        pass
-    raise ArgumentError(layer + FACTS, text, "must be what a layer of gemmgen says of its weights")

@@ -587,38 +587,3 @@ def test_tensors_of_experts_are_named(tmp_path, name, tensor):
         del tensors[name]
     e = refused(tmp_path, tensors, GPT_OSS)
     assert name in (e.argument, e.argument.removesuffix(" shape"), e.value)
-
-
-# ---- loading ------------------------------------------------------------------------------------
-
-
-def test_only_what_was_written_is_loaded(tmp_path):
-    source = save(tmp_path / "model", llama(), config())
-    with pytest.raises(ArgumentError, match="gemmgen repack wrote"):
-        load(Llama(), source)
-    repack(source, tmp_path / "out")
-    with pytest.raises(ArgumentError, match="must be a module of the model") as e:
-        load(torch.nn.Linear(2, 2), tmp_path / "out")
-    assert e.value.value == "model.layers.0.mlp.up_proj"
-    model = Llama()
-    model.model.layers[0].mlp.up_proj = torch.nn.ReLU()
-    with pytest.raises(ArgumentError, match=r"must be a torch.nn.Linear"):
-        load(model, tmp_path / "out")
-    said = told(tmp_path / "out")
-    said["quantization_config"]["packed"]["version"] = 2
-    (tmp_path / "out/config.json").write_text(json.dumps(said))
-    with pytest.raises(ArgumentError, match="must be 1"):
-        load(Llama(), tmp_path / "out")
-
-
-def test_a_model_on_meta_is_filled(tmp_path):
-    source = save(tmp_path / "model", llama(), config())
-    repack(source, tmp_path / "out")
-    with torch.device("meta"):
-        model = Llama()
-    found = load(model, tmp_path / "out", device="cpu")
-    assert not found.missing_keys and not found.unexpected_keys
-    assert {x.device.type for x in (*model.parameters(), *model.buffers())} == {"cpu"}
-    layer = model.get_submodule(UP)
-    load(model, tmp_path / "out")  # again, into the layers that are there
-    assert model.get_submodule(UP) is layer
