@@ -11,7 +11,7 @@ from ..errors import ArgumentError
 from ..formats import MXFP4
 from ..nn import Experts4bit
 from ..nn.coded import EXTRA, packed_of
-from ..quant.checkpoint import Place
+from ..quant.checkpoint import FLOATS, Place
 from .layers import Wanted, naming, there
 from .pieces import Copy, Made, Packing, copied, of_tensor
 
@@ -66,7 +66,8 @@ def experts(
     ]
     biases = {m: f"{layer}.{m}_proj_bias" for m in MATRICES}
     if any(name in places for name in biases.values()):
-        found += [copied(f"{layer}.{m}_bias", there(places, name)) for m, name in biases.items()]
+        rows = {"gate_up": (count, 2 * intermediate), "down": (count, hidden)}
+        found += [_bias(places, f"{layer}.{m}_bias", name, rows[m]) for m, name in biases.items()]
     return found, {*biases.values(), *(name for x in stored.values() for name in x)}
 
 
@@ -87,6 +88,16 @@ def _sides(places: Mapping[str, Place], stored: Mapping[str, list[str]]) -> tupl
         allowed = f"must be {SIDES['down']} of {list(wanted)}, as of gate_up"
         raise ArgumentError(f"{stored['down'][0]} shape", across, allowed)
     return wanted
+
+
+def _bias(places: Mapping[str, Place], held: str, name: str, shape: tuple[int, int]) -> Copy:
+    """The tensor `name`, by the name of the layer's."""
+    place = there(places, name)
+    if place.shape != shape:
+        raise ArgumentError(f"{name} shape", place.shape, f"must be {list(shape)}")
+    if place.dtype not in FLOATS:
+        raise ArgumentError(f"{name} dtype", place.dtype, f"must be {', '.join(FLOATS)}")
+    return copied(held, place)
 
 
 def _matrix(

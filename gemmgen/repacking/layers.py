@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,7 +18,7 @@ from ..nn import Linear4bit
 from ..nn.coded import packed_of
 from ..nn.linear4bit import BLOCKS, FACTORS
 from ..quant import METHODS
-from ..quant.checkpoint import Place
+from ..quant.checkpoint import FLOATS, Place
 from ..quant.quantised import with_zeros
 from ..quant.stated import PLACE, Stated
 from ..runtime.torch_tensors import torch_dtype
@@ -66,8 +66,17 @@ LINEAR = {
 }
 
 
-# By method, how a tensor's name ends that only its layers have.
-OWN = {"awq": ".qzeros", "gptq": ".qzeros", "gptq_v2": ".qzeros", "mxfp4": "_scales"}
+# By method, how names of tensors end that only its layers have.
+OWN = {
+    "awq": (".qzeros",),
+    "gptq": (".qzeros", ".g_idx"),
+    "gptq_v2": (".qzeros", ".g_idx"),
+    "mxfp4": ("_scales",),
+    "nvfp4": (".weight_scale",),
+    "nvfp4_packed": (".weight_scale", ".weight_global_scale"),
+}
+WEIGHT = ".weight"  # how a wide weight's name ends
+CODES = (".qweight", ".weight_packed")  # and those of methods that put codes elsewhere
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,8 +124,8 @@ def format_of(stated: Stated, to: DType, group: int) -> Format:
 def names(tensors: Mapping[str, Any], method: str) -> list[str]:
     """Of the layers that are quantised by `method`. Raises ArgumentError where there is none, and for one of which only other tensors are there."""
     suffix, _ = METHODS[method]
-    for name in tensors:
-        layer = name.removesuffix(OWN[method]) if method in OWN else name
+    for name, own in ((name, own) for name in tensors for own in OWN[method]):
+        layer = name.removesuffix(own)
         if layer != name and layer + suffix not in tensors:
             raise ArgumentError(layer + suffix, None, f"must be among the tensors, as {name} is")
     found = [name.removesuffix(suffix) for name in tensors if name.endswith(suffix)]
@@ -138,6 +147,22 @@ def group_of(places: Mapping[str, Place], layers: list[str], stated: Stated) -> 
             allowed = f"must be of groups of {wanted or 'all'} columns, as {because}"
             raise ArgumentError(f"{layer}.scales shape", places[f"{layer}.scales"].shape, allowed)
     return wanted
+
+
+def left_wide(places: Mapping[str, Place], read: Container[str]) -> list[str]:
+    """Layers whose weight of two sides stays as it is. read: tensors of layers that are packed. Raises ArgumentError for a weight that is quantised otherwise."""
+    found = []
+    for name, place in places.items():
+        if name in read or len(place.shape) != 2 or not name.endswith((WEIGHT, *CODES)):
+            continue
+        if not name.endswith(WEIGHT):
+            allowed = "must not be there: only layers of another method have it"
+            raise ArgumentError(name, place.dtype, allowed)
+        if place.dtype not in FLOATS:
+            allowed = f"must be {', '.join(FLOATS)}: of a layer that is not packed"
+            raise ArgumentError(f"{name} dtype", place.dtype, allowed)
+        found.append(name.removesuffix(WEIGHT))
+    return found
 
 
 def _group(places: Mapping[str, Place], layer: str, method: str) -> tuple[int, bool]:

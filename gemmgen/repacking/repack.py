@@ -17,7 +17,7 @@ from ..quant.stated import PLACE
 from ..runtime.torch_tensors import torch
 from . import folder, shards
 from .experts import check_model, experts, of_matrices
-from .layers import ACTIVATIONS, Wanted, format_of, group_of, linear, names
+from .layers import ACTIVATIONS, Wanted, format_of, group_of, left_wide, linear, names
 from .loading import VERSION
 from .pieces import Copy, Packing, Piece, copied
 from .source import CONFIG, OURS, Source, opened
@@ -27,7 +27,6 @@ PART = 1 << 26  # bytes that are copied at once
 DTYPE = ("dtype", "torch_dtype")  # of a config: the model's
 BY_TORCH = {"bfloat16": BF16, "float16": F16}
 HEAD = "lm_head"
-WEIGHT = ".weight"
 
 Progress = Callable[[int, int, str], object]
 
@@ -137,8 +136,7 @@ def planned(source: Source, activations: str | None) -> Plan:
         packed = waiting.pop(layer_of[name], []) if name in layer_of else None
         listed += [copied(name, place)] if packed is None else packed
     _each_once(listed)
-    wide = [x for x in tensors if x.endswith(WEIGHT) and x not in layer_of]
-    left = [x.removesuffix(WEIGHT) for x in wide if len(tensors.places[x].shape) == 2]
+    left = left_wide(tensors.places, layer_of)
     return Plan(source=source, wanted=wanted, pieces=listed, layers=found, left=left)
 
 

@@ -149,19 +149,26 @@ def test_experts_are_what_is_packed_in_memory(tmp_path, activations, bias):
         same(experts(x, chosen, weights), wanted(x, chosen, weights))
 
 
-@pytest.mark.parametrize("method", ("nvfp4", "nvfp4_packed"))
-def test_nvfp4(tmp_path, method):
+NVFP4 = {
+    "nvfp4": {"quant_method": "modelopt", "quant_algo": "NVFP4"},
+    "nvfp4_packed": {"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized"},
+}
+
+
+def nvfp4(method, layer):
+    """A layer's tensors."""
     weight = quant.of(torch.randn(INTERMEDIATE, HIDDEN), quant.quantised.formats.NVFP4)
     one = torch.tensor(weight.tensor_scale)
     names = {
         "nvfp4": {"weight": weight.codes, "weight_scale_2": one, "input_scale": one},
         "nvfp4_packed": {"weight_packed": weight.codes, "weight_global_scale": 1 / one, "input_global_scale": one},
     }[method] | {"weight_scale": weight.scales}  # fmt: skip
-    tensors = {f"layer.{name}": x for name, x in names.items()}
-    said = {
-        "nvfp4": {"quant_method": "modelopt", "quant_algo": "NVFP4"},
-        "nvfp4_packed": {"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized"},
-    }[method]
+    return {f"{layer}.{name}": x for name, x in names.items()}
+
+
+@pytest.mark.parametrize("method", NVFP4)
+def test_nvfp4(tmp_path, method):
+    tensors, said = nvfp4(method, "layer"), NVFP4[method]
     source = save(tmp_path / "model", tensors, {"quantization_config": said}, 1)
     made = repack(source, tmp_path / "out")
     assert made.weights == "e2m1_16_e4m3" and made.copied == 0
@@ -416,6 +423,41 @@ def test_a_tensor_that_is_missing_is_named(tmp_path, name):
     assert refused(tmp_path, tensors, config()).argument == f"{UP}.{name}"
 
 
+@pytest.mark.parametrize(
+    ("method", "name"),
+    [("nvfp4", x) for x in ("weight", "weight_scale", "weight_scale_2")]
+    + [("nvfp4_packed", f"weight_{x}") for x in ("packed", "scale", "global_scale")],
+)
+def test_a_tensor_of_nvfp4_that_is_missing_is_named(tmp_path, method, name):
+    """Of one layer of two: what is left of it is nobody's wide weight."""
+    tensors = nvfp4(method, "a") | nvfp4(method, "b")
+    del tensors[f"b.{name}"]
+    e = refused(tmp_path, tensors, {"quantization_config": NVFP4[method]})
+    assert e.argument == f"b.{name}"
+
+
+@pytest.mark.parametrize("dtype", (torch.int32, torch.uint8, torch.float8_e4m3fn, torch.bool))
+def test_a_weight_that_is_quantised_otherwise_is_refused(tmp_path, dtype):
+    tensors = llama() | {"other.weight": torch.zeros(8, 8).to(dtype)}
+    e = refused(tmp_path, tensors, config(), match="must be F16, BF16, F32, F64")
+    assert e.argument == "other.weight dtype"
+
+
+def test_only_wide_weights_of_two_sides_are_left(tmp_path):
+    more = {"a.weight": torch.ones(2, 2), "b.weight": torch.ones(2, 2, 2).byte(), "c.steps": torch.ones(2, 2).byte()}  # fmt: skip
+    source = save(tmp_path / "model", llama() | more, config())
+    repack(source, tmp_path / "out")
+    left = told(tmp_path / "out")["quantization_config"]["modules_to_not_convert"]
+    assert left == ["model.embed_tokens", "lm_head", "a"]
+
+
+@pytest.mark.parametrize("name", ("other.qweight", "other.weight_packed"))
+def test_codes_of_another_method_are_refused(tmp_path, name):
+    tensors = nvfp4("nvfp4", "a") | {name: torch.zeros(8, 8, dtype=torch.int32)}
+    e = refused(tmp_path, tensors, {"quantization_config": NVFP4["nvfp4"]}, match="another method")
+    assert e.argument == name
+
+
 def test_a_tensor_that_only_the_index_has_is_named(tmp_path):
     source = save(tmp_path / "model", llama(), config())
     path = source / "model.safetensors.index.json"
@@ -574,6 +616,9 @@ def test_other_experts_than_gpt_oss_s_are_refused(tmp_path, changed, argument):
         (f"{EXPERT}.down_proj_scales", None),
         (f"{EXPERT}.gate_up_proj_blocks", None),
         (f"{EXPERT}.down_proj_bias", None),
+        (f"{EXPERT}.down_proj_bias", torch.zeros(EXPERTS, HIDDEN + 1)),
+        (f"{EXPERT}.gate_up_proj_bias", torch.zeros(EXPERTS, INTERMEDIATE)),
+        (f"{EXPERT}.gate_up_proj_bias", torch.zeros(2 * EXPERTS * INTERMEDIATE)),
         (f"{EXPERT}.down_proj_blocks", torch.zeros(EXPERTS, HIDDEN, 3, 16, dtype=torch.uint8)),
         (f"{EXPERT}.gate_up_proj_blocks", torch.zeros(EXPERTS, 3, 2, 16, dtype=torch.uint8)),
         (f"{EXPERT}.gate_up_proj_blocks", torch.zeros(EXPERTS, 4, 16, dtype=torch.uint8)),
