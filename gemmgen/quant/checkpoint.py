@@ -18,6 +18,7 @@ from ..untrusted import parse_json, read_bytes
 
 SUFFIX = ".safetensors"
 LENGTH = 8
+METADATA = "__metadata__"  # in a header, words by name
 MOST_HEADER = 100_000_000  # bytes, as the format's own readers allow
 MOST_ELEMENTS = 1 << 63  # what torch's strides count to
 # By the format's name: torch's, and the bytes of an element.
@@ -60,8 +61,11 @@ class Checkpoint(Mapping[str, Any]):
         if not isinstance(given, Sequence) or not all(isinstance(x, str | Path) for x in given):
             raise ArgumentError("paths", paths, "must be a path, or several")
         self.places: dict[str, Place] = {}  # of tensors by name
+        self.metadata: dict[str, str] = {}  # what the first file says that says it
         for file in (f for x in given for f in _files(Path(x))):
-            for name, place in _header(file):
+            places, metadata = _header(file)
+            self.metadata = metadata | self.metadata
+            for name, place in places:
                 if name in self.places:
                     raise ArgumentError(name, str(file), f"is in {self.places[name].path}, too")
                 self.places[name] = place
@@ -102,7 +106,8 @@ def _files(path: Path) -> list[Path]:
     return found
 
 
-def _header(path: Path) -> list[tuple[str, Place]]:
+def _header(path: Path) -> tuple[list[tuple[str, Place]], dict[str, str]]:
+    """Places of tensors, and what the file says beside them."""
     size = int.from_bytes(read_bytes("paths", path, 0, LENGTH), "little")
     if not 2 <= size <= MOST_HEADER:
         raise ArgumentError("paths", str(path), f"is no safetensors file: a header of {size} bytes")
@@ -117,11 +122,13 @@ def _header(path: Path) -> list[tuple[str, Place]]:
         raise ArgumentError("paths", str(path), allowed) from e
     if not isinstance(told, dict):
         raise ArgumentError("paths", str(path), "is no safetensors file: no JSON object")
-    of = [(n, x) for n, x in told.items() if n != "__metadata__"]
+    beside = told.get(METADATA)
+    of = [(n, x) for n, x in told.items() if n != METADATA]
     places = [(name, _place(path, name, x, LENGTH + size)) for name, x in of]
     ends = [at.start + at.size for _, at in places]
     read_bytes("paths", path, max(ends, default=LENGTH + size), 0)  # so far it must reach
-    return places
+    said = beside if isinstance(beside, dict) else {}
+    return places, {name: x for name, x in said.items() if isinstance(x, str)}
 
 
 def _place(path: Path, name: str, told: Any, behind: int) -> Place:

@@ -14,6 +14,7 @@ from ..nn.coded import EXTRA, packed_of
 from ..quant.checkpoint import FLOATS, Place
 from .layers import Wanted, naming, there
 from .pieces import Copy, Made, Packing, copied, of_tensor
+from .source import reading
 
 MATRICES = ("gate_up", "down")  # as layers call them; `_proj` follows in checkpoints
 STORED = ("blocks", "scales")
@@ -130,7 +131,8 @@ def _made(
     said: Callable[[int, int], object],
 ) -> Made:
     name = f"{layer}.{matrix}_proj"
-    found = quant.mxfp4(tensors, name)
+    with reading(tensors.places[f"{name}_{STORED[0]}"].path):
+        found = quant.mxfp4(tensors, name)
     with naming(name):
         packed = packed_of("weights", found, wanted.dtype, progress=said)
     made = {matrix: packed.blocks, f"{matrix}_factors": packed.factors}

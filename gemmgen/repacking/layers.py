@@ -23,6 +23,7 @@ from ..quant.quantised import with_zeros
 from ..quant.stated import PLACE, Stated
 from ..runtime.torch_tensors import torch_dtype
 from .pieces import Made, Packing, of_tensor
+from .source import reading
 
 ACTIVATIONS = {t.name: t for t in (BF16, F16, E4M3)}
 WORD = 8  # codes of an int32
@@ -221,8 +222,9 @@ def _made(
     wanted: Wanted,
     said: Callable[[int, int], object],
 ) -> Made:
-    _, read = METHODS[wanted.stated.method]
-    found = read(tensors, layer)
+    suffix, read = METHODS[wanted.stated.method]
+    with reading(tensors.places[f"{layer}{suffix}"].path):
+        found = read(tensors, layer)
     with naming(layer):
         found = fitted(found, wanted)
         packed = packed_of("weights", found, wanted.dtype, progress=said)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,20 +14,20 @@ from ..ir.dtypes import BF16, F16, DType
 from ..ir.packed import COLUMN
 from ..quant.stated import PLACE
 from ..runtime.torch_tensors import torch
+from ..untrusted import read_bytes
 from . import folder, shards
 from .experts import check_model, experts, of_matrices
 from .layers import ACTIVATIONS, Wanted, format_of, group_of, left_wide, linear, names
 from .loading import VERSION
 from .pieces import Copy, Packing, Piece, copied
-from .source import CONFIG, OURS, Source, opened
+from .progress import Progress, telling
+from .source import CONFIG, OURS, Source, opened, reading
 
 GB = 10**9
 PART = 1 << 26  # bytes that are copied at once
 DTYPE = ("dtype", "torch_dtype")  # of a config: the model's
 BY_TORCH = {"bfloat16": BF16, "float16": F16}
 HEAD = "lm_head"
-
-Progress = Callable[[int, int, str], object]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +81,7 @@ def repack(
     from and for (`quant_method` "gemmgen"), and the dtype of activations; other files of the folder, such as a tokenizer's, are copied. `out` is there whole or not at all.
 
     Returns what was written. Raises ArgumentError, naming the argument, the tensor or the field of the config: for what the readers refuse (act-order, other bits, groups or layouts), layers that are not as the config says, sides that are no multiple of a group,
-    experts that are not gpt-oss's, and a checkpoint that is packed already.
+    experts that are not gpt-oss's, weights that another method quantised, and a checkpoint that is packed already; for a file that cannot be read (`source`) or written (`out`). Raises OSError where the disk fills up meanwhile; what `progress` raises passes.
     """
     into = _path("out", out)
     folder.check_free(into)
@@ -90,17 +89,23 @@ def repack(
     if progress is not None and not callable(progress):
         raise ArgumentError("progress", progress, "must be a function of three arguments")
     plan = planned(opened(_path("source", source), method), activations)
-    parts = shards.divided([x for piece in plan.pieces for x in piece.holds], shard_bytes)
+    said = plan.source.tensors.metadata | shards.PT
+    parts = shards.divided([x for piece in plan.pieces for x in piece.holds], shard_bytes, said)
     size = sum(x.size for piece in plan.pieces for x in piece.holds)
     with folder.whole(into) as there:
         folder.check_space(there, into, sum(x.size for x in parts))
-        _write(plan, shards.Writer(there, parts), progress or (lambda done, of, name: None))
+        with folder.writing(into):
+            writer = shards.Writer(there, parts)
+        with telling(progress) as tell:
+            _write(plan, writer, into, tell)
         told = shards.index(parts, size) | {CONFIG: _config(plan)}
-        for name, data in told.items():
-            (there / name).write_bytes(data)
+        with folder.writing(into):
+            for name, data in told.items():
+                (there / name).write_bytes(data)
         for path in plan.source.beside:
-            shutil.copyfile(path, there / path.name)
-        files = tuple(sorted(x.name for x in there.iterdir()))
+            _copy_file(path, there / path.name, into)
+        with folder.writing(into):
+            files = tuple(sorted(x.name for x in there.iterdir()))
     return Repacked(
         out=into,
         method=plan.wanted.stated.method,
@@ -169,32 +174,47 @@ def _each_once(pieces: list[Piece]) -> None:
         seen.add(name)
 
 
-def _write(plan: Plan, writer: shards.Writer, said: Progress) -> None:
+def _write(plan: Plan, writer: shards.Writer, out: Path, said: Progress) -> None:
     done, of = 0, sum(piece.size for piece in plan.pieces)
     for piece in plan.pieces:
         name = piece.holds[0].name
         said(done, of, name)
         if isinstance(piece, Copy):
-            _copy(piece, writer)
+            _copy(piece, writer, out)
         else:
-            _pack(piece, writer, lambda part: said(done + part, of, name))  # noqa: B023 (called here)
+            _pack(piece, writer, out, lambda part: said(done + part, of, name))  # noqa: B023 (called here)
         done += piece.size
+    writer.check_whole()
     said(done, of, "")
 
 
-def _copy(piece: Copy, writer: shards.Writer) -> None:
+def _copy(piece: Copy, writer: shards.Writer, out: Path) -> None:
     for first in range(0, piece.size, PART):
-        part = piece.place.octets(first, min(PART, piece.size - first))
-        writer.write(piece.held.name, part, first)
+        with reading(piece.place.path):
+            part = piece.place.octets(first, min(PART, piece.size - first))
+        with folder.writing(out):
+            writer.write(piece.held.name, part, first)
 
 
-def _pack(piece: Packing, writer: shards.Writer, said: Callable[[int], object]) -> None:
+def _copy_file(path: Path, to: Path, out: Path) -> None:
+    with reading(path):
+        size = path.stat().st_size
+    with folder.writing(out):
+        to.touch(exist_ok=False)
+    for first in range(0, size, PART):
+        part = read_bytes("source", path, first, min(PART, size - first))
+        with folder.writing(out), to.open("ab") as file:
+            file.write(part)
+
+
+def _pack(piece: Packing, writer: shards.Writer, out: Path, said: Callable[[int], object]) -> None:
     def told(rows: int, of: int) -> None:
         said(piece.size * rows // max(of, 1))
 
     for name, x in piece.make(told).items():
         octets = x.contiguous().cpu().view(-1).view(torch().uint8).numpy()
-        writer.write(name, octets.data)
+        with folder.writing(out):
+            writer.write(name, octets.data)
 
 
 def _config(plan: Plan) -> bytes:

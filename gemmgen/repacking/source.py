@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import ArgumentError
 from ..quant import Checkpoint
+from ..quant.checkpoint import SUFFIX
 from ..quant.loading import OF_4_BITS
 from ..quant.stated import PLACE, Stated, stated
 from ..untrusted import parse_json, read_text
 
 CONFIG, INDEX = "config.json", "model.safetensors.index.json"
+ALONE = "model" + SUFFIX  # the one file, where there is no index
 MAP = "weight_map"  # of the index: each tensor's file
 OURS = "gemmgen"  # a `quant_method`
 FACTS = "._extra_state"  # how a tensor's name ends that only layers of gemmgen have
@@ -35,6 +39,11 @@ class Source:
 def opened(path: Path, method: str | None) -> Source:
     """The checkpoint in a folder, or of one file. method: of one without a `quantization_config`, one of `gemmgen.quant.METHODS`, of 4 bits. Raises ArgumentError, and for one
     that is packed already."""
+    with reading(path):
+        return _opened(path, method)
+
+
+def _opened(path: Path, method: str | None) -> Source:
     whole = _is_folder(path)
     folder = path if whole else path.parent
     tensors = Checkpoint(_files(folder) if whole else path)
@@ -47,6 +56,20 @@ def opened(path: Path, method: str | None) -> Source:
     said = _stated(config, method)
     beside = _beside(folder) if whole else ()
     return Source(folder=folder, tensors=tensors, config=config, stated=said, beside=beside)
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """`with` it, what cannot be read is an ArgumentError about `source`. path: what is read, where an error names no file."""
+    try:
+        yield
+    except OSError as e:
+        allowed = f"cannot be read: {e.strerror or e}"
+        raise ArgumentError("source", str(e.filename or path), allowed) from e
+    except ArgumentError as e:
+        if e.argument != "paths":
+            raise
+        raise ArgumentError("source", e.value, e.allowed) from e
 
 
 def _is_folder(path: Path) -> bool:
@@ -79,10 +102,14 @@ def _stated(config: dict[str, Any] | None, method: str | None) -> Stated:
 
 
 def _files(folder: Path) -> list[Path] | Path:
-    """Those that the index names, each in the folder; without an index the folder."""
+    """Those that the index names, each in the folder; without an index the one that there is, or model.safetensors. Raises ArgumentError for several."""
     told = object_in(folder / INDEX)
     if told is None:
-        return folder
+        found = sorted(folder.glob(f"*{SUFFIX}"))
+        if len(found) > 1 and folder / ALONE not in found:
+            names = [x.name for x in found]
+            raise ArgumentError("source", names, f"must have {INDEX}, {ALONE}, or one file")
+        return folder / ALONE if folder / ALONE in found else folder
     of = told.get(MAP)
     if not isinstance(of, dict) or not of or not all(isinstance(x, str) for x in of.values()):
         raise ArgumentError(f"{INDEX} {MAP}", type(of).__name__, "must name each tensor's file")

@@ -336,7 +336,10 @@ def test_progress_counts_bytes(tmp_path):
 
 
 @pytest.mark.parametrize("after", (0, 1, 7, -1))
-@pytest.mark.parametrize("error", (KeyboardInterrupt, MemoryError, OSError(5, "broken")))
+@pytest.mark.parametrize(
+    "error",
+    (KeyboardInterrupt(), MemoryError(), OSError(5, "broken"), ArgumentError("paths", 1, "x")),
+)
 def test_what_is_interrupted_leaves_nothing(tmp_path, error, after):
     source = save(tmp_path / "model", llama(), config())
     calls = []
@@ -347,9 +350,9 @@ def test_what_is_interrupted_leaves_nothing(tmp_path, error, after):
             assert [x.name for x in tmp_path.iterdir()] != ["model"]
             raise error
 
-    wanted = ArgumentError if isinstance(error, OSError) else error
-    with pytest.raises(wanted):
+    with pytest.raises(type(error)) as e:
         repack(source, tmp_path / "new/out", progress=stop)
+    assert e.value is error  # as the caller raised it
     assert [x.name for x in tmp_path.iterdir()] == ["model"]
     repack(source, tmp_path / "new/out")
 
