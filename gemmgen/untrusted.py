@@ -66,10 +66,12 @@ def _all_of(file: BufferedReader) -> bytes:
     return data
 
 
-def parse_json(argument: str, text: str) -> Any:
-    """What JSON of RFC 8259 says, each name of an object once. Raises ArgumentError naming `argument`."""
+def parse_json(argument: str, text: str, constants: bool = False) -> Any:
+    """What JSON of RFC 8259 says, each name of an object once. constants: whether Infinity, -Infinity and NaN, which Python writes, are taken
+    too. Raises ArgumentError naming `argument`."""
+    taken = float if constants else _refused
     try:
-        return json.loads(text, object_pairs_hook=_each_once, parse_constant=_refused)
+        return json.loads(text, object_pairs_hook=_each_once, parse_constant=taken)
     except RecursionError as e:
         raise ArgumentError(argument, text, "is not JSON that can be read: nests too deep") from e
     except ValueError as e:
@@ -88,5 +90,5 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _refused(constant: str) -> None:
+def _refused(constant: str) -> float:
     raise ValueError(f"{constant} is no number")

@@ -15,7 +15,7 @@ from ..ir.packed import COLUMN
 from ..quant.stated import PLACE
 from ..runtime.torch_tensors import torch
 from ..untrusted import read_bytes
-from . import folder, shards
+from . import configs, folder, shards
 from .experts import check_model, experts, of_matrices
 from .layers import ACTIVATIONS, Wanted, format_of, group_of, left_wide, linear, names
 from .loading import VERSION
@@ -25,7 +25,6 @@ from .source import CONFIG, OURS, Source, opened, reading
 
 GB = 10**9
 PART = 1 << 26  # bytes that are copied at once
-DTYPE = ("dtype", "torch_dtype")  # of a config: the model's
 BY_TORCH = {"bfloat16": BF16, "float16": F16}
 HEAD = "lm_head"
 
@@ -157,8 +156,7 @@ def _pieces(tensors: quant.Checkpoint, layer: str, wanted: Wanted) -> tuple[list
 def _to(config: Mapping[str, Any] | None, activations: str | None) -> DType:
     """What packed weights are multiplied with."""
     if activations is None:
-        said = next((config[x] for x in DTYPE if x in config), None) if config else None
-        return BY_TORCH.get(said, BF16) if isinstance(said, str) else BF16
+        return BY_TORCH.get(configs.dtype_of(config or {}), BF16)
     if not isinstance(activations, str) or activations not in ACTIVATIONS:
         allowed = f"must be one of {', '.join(ACTIVATIONS)}"
         raise ArgumentError("activations", activations, allowed)
@@ -220,8 +218,7 @@ def _pack(piece: Packing, writer: shards.Writer, out: Path, said: Callable[[int]
 def _config(plan: Plan) -> bytes:
     """config.json of what is written. Its dtype is that of activations, if it has one: layers take no other."""
     wanted, form = plan.wanted, plan.wanted.format
-    config = dict(plan.source.config or {})
-    config |= {x: _dtype_name(wanted.to) for x in DTYPE if x in config}
+    config = configs.rewritten(plan.source.config or {}, _dtype_name(wanted.to))
     packed = {
         "version": VERSION,
         "from": wanted.stated.method,
@@ -233,7 +230,8 @@ def _config(plan: Plan) -> bytes:
         "activations": wanted.to.name,
     }
     said = {"quant_method": OURS, "weights": wanted.weights, "stored": OURS}
-    left = list(dict.fromkeys((*plan.left, *[HEAD] * (HEAD not in plan.layers))))
+    head = [HEAD] * (HEAD not in plan.layers)
+    left = configs.left_out([*plan.left, *head], plan.layers)
     config[PLACE] = {**said, "modules_to_not_convert": left, "packed": packed}
     return (json.dumps(config, indent=2, ensure_ascii=False) + "\n").encode()
 

@@ -14,6 +14,7 @@ from ..quant.checkpoint import SUFFIX
 from ..quant.loading import OF_4_BITS
 from ..quant.stated import PLACE, Stated, stated
 from ..untrusted import parse_json, read_text
+from .configs import quantised
 
 CONFIG, INDEX = "config.json", "model.safetensors.index.json"
 ALONE = "model" + SUFFIX  # the one file, where there is no index
@@ -80,14 +81,14 @@ def _is_folder(path: Path) -> bool:
 
 
 def _refuse_ours(config: dict[str, Any], folder: Path) -> None:
-    said = config.get(PLACE)
+    place, said = quantised(config)
     if isinstance(said, dict) and said.get("quant_method") == OURS:
         allowed = f"must not be packed already: {folder / CONFIG} says that it is"
-        raise ArgumentError(f"{PLACE}.quant_method", OURS, allowed)
+        raise ArgumentError(f"{place}.quant_method", OURS, allowed)
 
 
 def _stated(config: dict[str, Any] | None, method: str | None) -> Stated:
-    said = None if config is None else config.get(PLACE)
+    place, said = quantised(config or {})
     if method is not None and method not in OF_4_BITS:
         raise ArgumentError("method", method, f"must be one of {', '.join(OF_4_BITS)}")
     if said is None:
@@ -95,7 +96,7 @@ def _stated(config: dict[str, Any] | None, method: str | None) -> Stated:
             allowed = f"is required, one of {', '.join(OF_4_BITS)}: no {CONFIG} has a {PLACE}"
             raise ArgumentError("method", None, allowed)
         return Stated(method=method, zeros=method in ("awq", "gptq", "gptq_v2"))
-    found = stated(said)
+    found = stated(said, place)
     if method is not None:
         raise ArgumentError("method", method, f"must not be given: {CONFIG} says {found.method}")
     return found
@@ -135,14 +136,14 @@ def _beside(folder: Path) -> tuple[Path, ...]:
 
 
 def object_in(path: Path) -> dict[str, Any] | None:
-    """An object of JSON; None where there is no such file."""
+    """An object of JSON, and of Infinity and NaN, as Python writes it; None where there is no such file."""
     try:
         there = path.exists()
     except (OSError, ValueError) as e:
         raise ArgumentError("source", str(path), f"cannot be read: {e}") from e
     if not there:
         return None
-    found = parse_json(str(path), read_text("source", path))
+    found = parse_json(str(path), read_text("source", path), constants=True)
     if not isinstance(found, dict):
         raise ArgumentError(str(path), type(found).__name__, "must be an object of JSON")
     return found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 from pathlib import Path
 
@@ -14,7 +16,97 @@ from saved import LAYERS, config, llama, save, write  # noqa: E402
 from gemmgen.errors import ArgumentError, GemmgenError  # noqa: E402
 from gemmgen.quant import Checkpoint  # noqa: E402
 from gemmgen.repacking import repack, shards  # noqa: E402
+from gemmgen.repacking.configs import left_out  # noqa: E402
 from gemmgen.repacking.pieces import of_tensor  # noqa: E402
+
+
+def told(folder):
+    return json.loads((folder / "config.json").read_text())
+
+
+def refused(tmp_path, said, **given):
+    """The error, of which nothing is left."""
+    source = save(tmp_path / "model", llama(), said)
+    with pytest.raises(ArgumentError) as e:
+        repack(source, tmp_path / "out", **given)
+    assert [x.name for x in tmp_path.iterdir()] == ["model"]
+    return e.value
+
+
+# ---- configs ------------------------------------------------------------------------------------
+
+
+def inside(dtype="float16", **more):
+    """A config of several models, as of text and pictures."""
+    of = config()
+    return {
+        "model_type": "several",
+        "text_config": {"torch_dtype": dtype, "rope_config": {"dtype": dtype}, "n": 1},
+        "vision_config": {"dtype": "float32"},
+        "empty_config": None,
+        "quantization_config": of["quantization_config"],
+        **more,
+    }
+
+
+def test_a_dtype_within_is_read_and_written(tmp_path):
+    source = save(tmp_path / "model", llama(), inside())
+    assert repack(source, tmp_path / "a").activations == "f16"
+    assert repack(source, tmp_path / "b", activations="bf16").activations == "bf16"
+    found = told(tmp_path / "b")
+    assert found["text_config"] == {"torch_dtype": "bfloat16", "rope_config": {"dtype": "bfloat16"}, "n": 1}  # fmt: skip
+    assert found["vision_config"] == {"dtype": "bfloat16"} and found["empty_config"] is None
+    assert "dtype" not in found and "torch_dtype" not in found
+
+
+def test_the_outer_dtype_goes_before_one_within(tmp_path):
+    source = save(tmp_path / "model", llama(), inside(dtype="float16", torch_dtype="bfloat16"))
+    assert repack(source, tmp_path / "out").activations == "bf16"
+
+
+@pytest.mark.parametrize("outside", (True, False))
+def test_a_quantization_config_within_gives_way(tmp_path, outside):
+    said = inside()
+    said["text_config"]["quantization_config"] = said["quantization_config"]
+    if not outside:
+        del said["quantization_config"]
+    source = save(tmp_path / "model", llama(), said)
+    assert repack(source, tmp_path / "out").method == "awq"
+    found = told(tmp_path / "out")
+    assert found["quantization_config"]["quant_method"] == "gemmgen"
+    assert "quantization_config" not in found["text_config"]
+
+
+def test_another_quantization_config_within_is_refused(tmp_path):
+    said = inside()
+    said["vision_config"]["quantization_config"] = {"quant_method": "fp8"}
+    assert refused(tmp_path, said).argument == "vision_config.quantization_config"
+
+
+def test_errors_name_the_place_within(tmp_path):
+    said = inside()
+    held = said.pop("quantization_config")
+    said["text_config"]["quantization_config"] = {**held, "bits": 8}
+    assert refused(tmp_path, said).argument == "text_config.quantization_config.bits"
+
+
+def test_infinity_and_nan_stay(tmp_path):
+    said = {**config(), "time_step_limit": [0.0, math.inf], "least": -math.inf, "none": math.nan}
+    source = save(tmp_path / "model", llama(), said)
+    repack(source, tmp_path / "out")
+    found = told(tmp_path / "out")
+    assert found["time_step_limit"] == [0.0, math.inf] and found["least"] == -math.inf
+    assert math.isnan(found["none"])
+
+
+def test_names_that_would_find_packed_layers_are_whole():
+    packed = ["m.0.gate_proj", "m.0.up", "m.head"]
+    assert left_out(["m.0.gate", "head", "m.1", "m.1"], packed) == [
+        r"^m\.0\.gate$",
+        "^head$",
+        "m.1",
+    ]
+
 
 # ---- files --------------------------------------------------------------------------------------
 
