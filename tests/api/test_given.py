@@ -171,7 +171,7 @@ ROWS = {
         "--prefix": (("--prefix", "1x", "--shapes", "1x64x64"), "prefix"),
     },
     "repack": {
-        "checkpoint": (("absent", "-o", "out"), "CHECKPOINT"),
+        "checkpoint": (("", "-o", "out"), "CHECKPOINT"),
         "-o": (("absent", "-o", ""), "-o"),
         **{f"--{x}": (("absent", "-o", "out", f"--{x}", "zz"), f"--{x}") for x in ("activations", "method", "shard-size")},
     },

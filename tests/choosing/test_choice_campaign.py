@@ -123,7 +123,9 @@ def test_every_kind_of_problem_is_drawn():
     assert {p.grouping for p in problems} == {*GROUPINGS}
     assert {p.layout for p in problems} == {"nt", "nn", "tn", "tt"}
     assert {p.d.name for p in problems} == {"bf16", "f16", "f32", "s32", "e4m3"}
-    assert {p.alignment for p in problems} == {64, 128} and any(p.accumulate for p in problems)
+    assert {p.alignment for p in problems} == {1, 4, 8, 64, 128} and any(
+        p.accumulate for p in problems
+    )
     kinds = {type(x) for p in problems for x in arguments(p.epilogue)}
     assert kinds >= {PerColumn, PerElement}
     assert any(x.shape[0] < 16 for x in drawn) and any(x.shape[0] > 8192 for x in drawn)
