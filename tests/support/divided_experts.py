@@ -87,11 +87,11 @@ def poisoned(of, counts):
 
     multiply = type(of).multiply
 
-    def run(self, q, scale, ends, *rest):
-        y, begin = multiply(self, q, scale, ends, *rest), 0
+    def run(self, q, scale, ends, *rest, alignment):
+        y, begin = multiply(self, q, scale, ends, *rest, alignment=alignment), 0
         written = torch.zeros(len(y), dtype=torch.bool)
         for end in ends.tolist():
-            written[-(-begin // 128) * 128 : end] = True
+            written[-(-begin // alignment) * alignment : end] = True
             begin = end
         counts.append(int(written.sum()))
         return torch.where(written.unsqueeze(-1), y, torch.nan)
