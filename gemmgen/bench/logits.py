@@ -73,7 +73,7 @@ def measure(
     """Of shapes (S, N, H, D): device time after a flush of the L2. Every result of ours is compared with the first, bit by bit, that one and
     DeepGEMM's with float64. DeepGEMM takes part where it can be imported. Needs a GPU; raises GemmgenError where a result is wrong."""
     for queries, keys, heads, depth in shapes:
-        given, worked = _drawn(queries, keys, heads, depth, windows)
+        given, worked = drawn(queries, keys, heads, depth, windows)
         calls = _calls(given, dtype)
         _verify(given, calls, dtype)
         timed = interleave(calls, repeats)
@@ -81,7 +81,7 @@ def measure(
             yield _row((queries, keys, heads, depth), windows, name, samples, worked)
 
 
-def _drawn(
+def drawn(
     queries: int, keys: int, heads: int, depth: int, windows: str
 ) -> tuple[tuple[Any, ...], float]:
     """q, kv, its scales, weights, windows; and the operations that these ask for."""

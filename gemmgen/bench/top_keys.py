@@ -46,7 +46,7 @@ def measure(
     """Of shapes (S, N, H, D, count): device time after a flush of the L2. What both of ours find is compared, and with torch's sort of the same scores. DeepGEMM takes
     part where it can be imported. Needs a GPU; raises GemmgenError where a result is wrong."""
     for queries, keys, heads, depth, count in shapes:
-        given, _ = logits._drawn(queries, keys, heads, depth, windows)
+        given, _ = logits.drawn(queries, keys, heads, depth, windows)
         calls = _calls(given, count)
         verify(given, count, calls)
         memory = {name: _allocated(call) for name, call in calls.items()}

@@ -48,7 +48,7 @@ def test_scores_by_every_config(heads, depth, dtype, windows):
     """Against float64, with the bits of the chosen config."""
     from gemmgen.bench import logits
 
-    given, _ = logits._drawn(256, 2048, heads, depth, windows)
+    given, _ = logits.drawn(256, 2048, heads, depth, windows)
     calls = logits._calls(given, dtype)
     assert len(calls) > 5
     logits._verify(given, calls, dtype)
@@ -60,7 +60,7 @@ def test_twenty_calls_and_a_graph():
     from gemmgen import ops
     from gemmgen.bench import logits
 
-    given, _ = logits._drawn(512, 8192, 64, 128, "parallel")
+    given, _ = logits.drawn(512, 8192, 64, 128, "parallel")
     out = ops.fp8_mqa_logits(*given)
     bits = out.view(torch.int32).clone()
     for _ in range(20):
@@ -84,7 +84,7 @@ def test_as_deep_gemm_and_as_an_operator():
     from gemmgen.bench import logits
     from gemmgen.compat import deep_gemm
 
-    (q, kv, scale, weights, first, end), _ = logits._drawn(256, 4096, 32, 128, "causal")
+    (q, kv, scale, weights, first, end), _ = logits.drawn(256, 4096, 32, 128, "causal")
     want = ops.fp8_mqa_logits(q, kv, scale, weights, first, end)
     assert torch.equal(deep_gemm.fp8_mqa_logits(q, (kv, scale), weights, first, end), want)
     called = torch.compile(lambda *x: torch.ops.gemmgen.fp8_mqa_logits(*x) * 2.0)

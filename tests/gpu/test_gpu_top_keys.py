@@ -62,7 +62,7 @@ def test_numbers_that_many_bits_do_not_decide(alike):
 def test_of_scores(shape, windows):
     from gemmgen.bench import logits, top_keys
 
-    given, _ = logits._drawn(*shape, windows)
+    given, _ = logits.drawn(*shape, windows)
     for count in (100, 2048):
         top_keys.verify(given, count, top_keys._calls(given, count))
 
@@ -73,7 +73,7 @@ def test_repeated_beside_other_work_and_in_a_graph():
     from gemmgen import ops
     from gemmgen.bench import logits
 
-    given, _ = logits._drawn(1100, 32000, 64, 128, "parallel")
+    given, _ = logits.drawn(1100, 32000, 64, 128, "parallel")
     want = ops.fp8_mqa_top_k(*given, 512)
     a, beside = torch.randn(2048, 2048, device="cuda"), torch.cuda.Stream()
     wrong = torch.zeros((), dtype=torch.int64, device="cuda")
