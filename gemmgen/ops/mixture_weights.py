@@ -9,11 +9,12 @@ from ..activations import ALPHA as ALPHA
 from ..activations import LIMIT as LIMIT
 from ..epilogues import gated_name
 from ..epilogues import paired_name as paired_name
-from ..ir.dtypes import E4M3
+from ..ir.dtypes import E4M3, F32
 from ..ir.packed import ROWS, Form, named_for
+from ..problem_checks import BOX_BYTES
 from .calls import SCALE_BLOCK
 
-SCALED_ROWS = 4  # whose scales, side by side, have the 16 bytes at whose multiples boxes begin
+SCALED_ROWS = BOX_BYTES // F32.bytes  # whose scales lie side by side from where a box begins
 TENSORS = ("w1", "w2", "scale_", "bias_")  # how names of fields begin that have one
 
 
