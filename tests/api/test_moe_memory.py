@@ -88,7 +88,10 @@ def test_bytes_of_tensors_that_are_not_there(kind, order):
     meta = {n: x.to("meta") if isinstance(x, torch.Tensor) else x for n, x in of.items()}
     assert torch_ops.moe_bytes(**meta) == found > 2 * 384 * 120
     assert torch_ops.moe_bytes(**given(4000)) > 10 * found
-    assert torch_ops.moe_bytes(**given(40, 1), experts=4) <= found
+    scale = of.get("scale_w1")
+    fewer = scale is not None and (scale.dim() == 3 or order == "halves")  # gaps, or copied scales
+    one = torch_ops.moe_bytes(**given(40, 1), experts=4)
+    assert one < found if fewer else one == found
     biased = of | biases_of(4, 384, 256)
     assert torch_ops.moe_bytes(**biased) >= found
     for named, wrong in (
