@@ -66,7 +66,7 @@ ROWS = (
     row("114e", SHIFTED, "0 grows with the others", "E", text=edit(("0x08080800", "0x08080808"), count=0)),
     row("114f", SHIFTED, "twice the sizes", "E", text=edit(("0x14100800", "0x1C181000"), ("0x24201C18", "0x2C282420"), count=0)),
     row("114g", SHIFTED, "numbers without their signs", "E", text=edit(("0x80808080", "0x00000000"), count=0)),
-    row("114h", SHIFTED, "the upper columns have the lower ones' signs", "E", text=edit(("(word0 << 4)", "word0"), ("(word1 << 4)", "word1"), count=0)),
+    row("114h", SHIFTED, "the upper columns have the lower ones' signs", "E", text=edit(("masked_or(word0 << 4", "masked_or(word0"), ("masked_or(word1 << 4", "masked_or(word1"), count=0)),
     row("114i", SHIFTED, "the upper columns have the lower ones' codes", "E", text=edit((" & 0x77777777) >> 16)", " & 0x77777777))"), count=0)),
     row("114j", SHIFTED, "two rows' words exchanged", "E", text=edit(("word0 = codes[2 * i]", "word0 = codes[2 * i + 1]"), ("word1 = codes[2 * i + 1]", "word1 = codes[2 * i]"), count=0)),
     row("115", SCALED, "half of a scale of E4M3", "E", text=edit((" * 0x00000010 + 0x76007600", " * 0x00000010 + 0x75807580"), count=0)),
