@@ -90,6 +90,8 @@ def program(source: str, threads: int) -> tuple[str, list[str]]:
     text, walks = re.subn(r"index\(blockIdx\.x", "index(skipped_tiles + blockIdx.x", text)
     text, _ = re.subn(r"int chunk = 0\b", "int chunk = last_of(tile.k_blocks) / 32 * 32", text)
     text, _ = re.subn(r"for \(int k = 0\b", "for (int k = last_of(tile.k_blocks)", text)
+    sliced = r"for \(int k = worker(; .*; k \+= (\d+),)"
+    text, _ = re.subn(sliced, r"for (int k = last_of(tile.k_blocks) / \2 * \2 + worker\1", text)
     # Rows are looked at from a multiple of 32 alignments on, as from the first.
     text, _ = re.subn(
         r"int start = 0, end = 0\b", "int start = skipped_rows, end = skipped_rows", text
