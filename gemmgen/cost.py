@@ -232,7 +232,7 @@ def _promotion(of: Workload, c: Config, price: Price) -> float:
 
 def _column_scales(of: Workload, c: Config, price: Price) -> float:
     """Cycles per K block that shared memory takes to give each consumer warp a register per 4 columns."""
-    if not of.recipe.scales_columns:
+    if not (of.recipe.scales_columns or (of.recipe.scaled and of.recipe.coded)):
         return 0
     return WARPS * c.sharing * price.loads * c.wgmma_n / LANE_COLUMNS * FIT.column_load
 

@@ -16,8 +16,8 @@ class Recipe:
     operands: the (a, b) it multiplies; the first is what the command line takes where none is given.
     promotes: whether CUDA cores add each K block's sums in FP32, so that the tensor core drains every time; else
     one chain of wgmma goes over all of K.
-    scale_rows: rows of B that share a scale; 0 where operands have no scales. A's have one per row.
-    scale_depth: K that shares a scale; 0 likewise.
+    scale_depth: K that shares a scale, of A's rows one each; 0 where operands have no scales.
+    scale_rows: rows of B that share one; 0 where B has none.
     unroll: K blocks per trip of the consumers' loop that the choice takes: worth 3 % to 10 % where they are promoted
     (docs/findings.md).
     coded: bits of B's codes, packed weights, which become numbers in registers; 0 where B is numbers.
@@ -33,19 +33,21 @@ class Recipe:
     def __post_init__(self) -> None:
         if not self.operands:
             raise GemmgenError("operands=(): must be pairs of dtypes")
-        if bool(self.scale_rows) != bool(self.scale_depth) or self.scale_rows not in (
-            0,
-            1,
-            SCALE_BLOCK,
-        ):
+        rows = (0, 1, SCALE_BLOCK) if self.scale_depth else (0,)
+        if self.scale_rows not in rows or self.scale_depth not in (0, SCALE_BLOCK):
             raise GemmgenError(
-                f"scale_rows={self.scale_rows}, scale_depth={self.scale_depth}: must be both 0, or scale_rows "
-                f"1 or {SCALE_BLOCK}"
+                f"scale_rows={self.scale_rows}, scale_depth={self.scale_depth}: must be both 0, or scale_depth "
+                f"{SCALE_BLOCK} and scale_rows 0, 1 or {SCALE_BLOCK}"
             )
 
     @property
     def scaled(self) -> bool:
-        """Whether operands come with scales."""
+        """Whether operands come with scales: A, and unless it has none B."""
+        return self.scale_depth > 0
+
+    @property
+    def scales_b(self) -> bool:
+        """Whether B comes with scales."""
         return self.scale_rows > 0
 
     @property
@@ -61,7 +63,7 @@ class Recipe:
 
 # How the families are called: what is made for one of them says so by these, and asks recipes for the rest.
 FP8_BLOCK, FP8_1D1D, FP8, DENSE = "fp8_block", "fp8_1d1d", "fp8", "dense"
-W4A16, W4A8, W8A16 = "w4a16", "w4a8", "w8a16"
+W4A16, W4A8, W4A8_BLOCK, W8A16 = "w4a16", "w4a8", "w4a8_block", "w8a16"
 FP8_PAIRS = tuple((a, b) for a in (E4M3, E5M2) for b in (E4M3, E5M2))
 
 RECIPES = {
@@ -104,6 +106,14 @@ RECIPES = {
         promotes=False,
         scale_rows=0,
         scale_depth=0,
+        unroll=1,
+        coded=4,
+    ),
+    W4A8_BLOCK: Recipe(
+        operands=((E4M3, E4M3),),
+        promotes=True,
+        scale_rows=0,
+        scale_depth=SCALE_BLOCK,
         unroll=1,
         coded=4,
     ),

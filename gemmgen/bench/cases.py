@@ -142,10 +142,12 @@ def block_scales(
 
 
 def _scales(p: Problem, a: tuple[int, ...], b: tuple[int, ...], data: Data) -> tuple[Any, Any]:
-    """Of A's rows and of B's blocks, or of its rows where they have their own; each in place as kernels read it."""
-    blocks = -(-a[-1] // SCALE_BLOCK)
+    """Of A's rows and of B's blocks, or of its rows where they have their own, or none; each in place as kernels read it."""
+    blocks, sums = -(-a[-1] // SCALE_BLOCK), recipe(p.family)
     scale_a = data.row_scales(*a[:-1], blocks)
-    if recipe(p.family).scales_columns:
+    if sums.scaled and not sums.scales_b:
+        return scale_a, None
+    if sums.scales_columns:
         return scale_a, data.row_scales(*b[:-1], blocks)
     return scale_a, data.scales(*b[:-2], -(-b[-2] // SCALE_BLOCK), blocks)
 
@@ -159,10 +161,11 @@ def output(p: Problem, rows: tuple[int, ...], n: int, device: Any) -> Any:
 
 def laid(scale_a: Any, scale_b: Any, fresh: bool) -> dict[str, Any]:
     """As they are read in place; or row by row."""
+    found = {"scale_a": scale_a, "scale_b": scale_b}
+    scales = {x: s for x, s in found.items() if s is not None}
     if not fresh:
-        return {"scale_a": scale_a, "scale_b": scale_b, "scale_layout": "mn"}
-    scales = {"scale_a": scale_a.contiguous(), "scale_b": scale_b.contiguous()}
-    return {**scales, "scale_layout": "row"}
+        return {**scales, "scale_layout": "mn"}
+    return {**{x: s.contiguous() for x, s in scales.items()}, "scale_layout": "row"}
 
 
 def copies(bytes_: int, l2_bytes: int, providers: int) -> int:
@@ -190,7 +193,8 @@ def _per_row(c: Case) -> tuple[Any, Any]:
 def _block_scaled(c: Case) -> tuple[Any, Any]:
     """Scales of A per row and 128 of K, of B per so many columns, too."""
     (a, b), (_, n, k) = _plain(c), c.shape
-    scale_b = c.scale_b.double()
+    ones = torch().ones(n, -(-k // SCALE_BLOCK), device=c.a.device)
+    scale_b = (ones if c.scale_b is None else c.scale_b).double()
     if scale_b.shape[0] != n:
         scale_b = scale_b.repeat_interleave(SCALE_BLOCK, 0)[:n]
     wide_a, wide_b = (

@@ -38,8 +38,8 @@ class Work:
 
 def launched(p: Problem) -> Problem:
     """`p` as it is measured and verified: times the scales that gemmgen's functions of its operands are given, of
-    tensors for one FP8 GEMM, of rows and columns for several, for INT8 and for packed weights, which by 16 bits have the factors
-    of columns alone, if any. What else it has for an epilogue is of the scaled product."""
+    tensors for one FP8 GEMM, of rows and columns for several, for INT8 and for packed weights, which by 16 bits, and where A has scales
+    of its own, have the factors of columns alone, if any. What else it has for an epilogue is of the scaled product."""
     names = ("scale_a", "scale_b")
     if p.d.integer or any(x.name in names for x in arguments(p.epilogue)):
         return p
@@ -51,7 +51,7 @@ def launched(p: Problem) -> Problem:
 
 def _scales(p: Problem) -> tuple[type[Argument] | None, type[Argument] | None]:
     """What A's sums and B's are scaled by."""
-    if p.form and p.a.bytes > 1:
+    if p.form and (p.a.bytes > 1 or recipe(p.family).scaled):
         return None, PerColumn if p.form.factors else None
     if p.a.bytes > 1 or recipe(p.family).scaled:
         return None, None

@@ -51,17 +51,23 @@ def of_codes(r: Reader, s: ir.ReadCodes | ir.Decode) -> None:
 
 
 def multiply_decoded(r: Reader, s: ir.MmaDecoded) -> None:
-    """The first half of a K block, then the second: only with that the block is in the sum."""
+    """The first half of a K block, then the second: only with that the block is in the sum, or where each begins one, is its product."""
     r.want(s, s.decoded, r.now(HALF.format(s.half), s.wave))
     begun, half = f"{s.dst}, of half a K block", r.now("first half of products", s.wave)
+    over = r.now("half of a product", s.wave, s.part)
     if s.half:
         r.want(s, begun, half)
         r.registers.pop(begun, None)
-        r.add(s, s.dst, s.wave)
+        if r.registers.get(s.dst) == over:
+            r.registers[s.dst] = r.now("product", s.wave, s.part)
+        else:
+            r.add(s, s.dst, s.wave)
         return
     if begun in r.registers:
         r.fail(s, begun, Held(what="sum of whole K blocks", tile=r.tile, wave=s.wave))
-    if r.k == r.mine.start and s.fresh == "tile":
+    if s.fresh == "block":
+        r.registers[s.dst] = over
+    elif r.k == r.mine.start and s.fresh == "tile":
         r.registers[s.dst] = Held(what="sum", tile=r.tile, wave=s.wave)
     r.registers[begun] = half
 

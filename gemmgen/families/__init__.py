@@ -12,7 +12,7 @@ from ..ir.nodes import Kernel
 from ..ir.text import expression
 from ..problem import Problem
 from ..recipes import RECIPES, Recipe
-from . import dense, fp8, fp8_1d1d, fp8_block, w4a8, w4a16, w8a16
+from . import dense, fp8, fp8_1d1d, fp8_block, w4a8, w4a8_block, w4a16, w8a16
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,10 @@ FAMILIES = {
     "w4a8": Family(
         w4a8.build,
         "FP8, B of 4 bits with an exponent for each 32 along K, less its row's; with the tensor core's own sum",
+    ),
+    "w4a8_block": Family(
+        w4a8_block.build,
+        "FP8 scaled 1x128 along K, B of 4 bits with an exponent for each 32 along K, less its row's; promoted to FP32 every 128 of K",
     ),
     "w8a16": Family(
         w8a16.build, "BF16 or FP16, B of 8 bits, INT8 or FP8, whose rows' scales are the epilogue's"

@@ -31,6 +31,7 @@ from .dense import RELEASES
 from .operands import blocks_of_b
 from .output import epilogue
 
+Fresh = Literal["block", "tile", "never"]  # `Mma.fresh`
 CODES, RECORDS = "codes", "records"
 NUMBERS = ("first_half", "second_half")  # of a K block
 
@@ -49,37 +50,45 @@ def build(p: Problem, c: Config) -> Kernel:
         drain=drain,
         epilogue=epilogue(p, c),
     )
-    count = REGISTERS * form.steps // HALVES
-    records = Registers(name=RECORDS, dtype=S32, count=form.pair_bytes // 4)
-    held = (
-        Registers(name=CODES, dtype=S32, count=form.words),
-        *(records,) * (records.count > 0),
-        *(Registers(name=name, dtype=S32, count=count) for name in NUMBERS),
-    )
-    locals = (*accumulators(p, c), *held)
+    locals = (*accumulators(p, c), *held(form))
     return assemble(p, c, locals=locals, tile=tile, b=blocks_of_b(p, c, form))
 
 
 def _piece(p: Problem, c: Config, form: Form, wave: int, half: int) -> Piece:
-    """Codes are read with the first half of their K block, which is the first to add to the tile's sum."""
+    """The first half of a K block is the first to add to the tile's sum."""
+    piece = decoded(p, c, form, wave, half, dst=f"acc{wave}", fresh="never" if half else "tile")
+    return replace(piece, wait=(WgmmaWait(pending=c.in_flight),))
+
+
+def held(form: Form) -> tuple[Registers, ...]:
+    """A thread's codes of a K block, their records, and the numbers of its halves."""
+    count = REGISTERS * form.steps // HALVES
+    records = Registers(name=RECORDS, dtype=S32, count=form.pair_bytes // 4)
+    return (
+        Registers(name=CODES, dtype=S32, count=form.words),
+        *(records,) * (records.count > 0),
+        *(Registers(name=name, dtype=S32, count=count) for name in NUMBERS),
+    )
+
+
+def decoded(
+    p: Problem, c: Config, form: Form, wave: int, half: int, *, dst: str, fresh: Fresh
+) -> Piece:
+    """Half of a wave's K block into `dst`, which nothing waits for. Codes are read with the first half."""
     of: dict[str, Any] = {"records": RECORDS} if form.groups else {}
     beside: Literal["records", "nothing"] = "records" if form.groups else "nothing"
     read = ReadCodes(dst=CODES, beside=beside, smem="smem_b", wave=wave, form=form, **of)
     to, by = NUMBERS[half], form.by
     decode = Decode(dst=to, codes=CODES, half=half, form=form, by=by, **of)
     product = MmaDecoded(
-        dst=f"acc{wave}",
+        dst=dst,
         a="smem_a",
         b="smem_b",
         instr=wgmma(p, c),
         wave=wave,
-        fresh="never" if half else "tile",
+        fresh=fresh,
         decoded=NUMBERS[half],
         half=half,
     )
     loads: tuple[Stmt, ...] = (decode,) if half else (read, decode)
-    return Piece(
-        loads=loads,
-        products=(Fence(of="wgmma"), product, WgmmaCommit()),
-        wait=(WgmmaWait(pending=c.in_flight),),
-    )
+    return Piece(loads=loads, products=(Fence(of="wgmma"), product, WgmmaCommit()))

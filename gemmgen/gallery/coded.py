@@ -15,6 +15,7 @@ MXFP4 = Problem(family=recipes.W4A16, a=BF16, b=BF16, weights="e2m1_32_e8m0", gr
 
 SCALED = ACC * PerColumn("scale_b")
 INT8 = Problem(family=recipes.W8A16, a=BF16, b=BF16, weights="int8_column_f32", epilogue=SCALED)
+BLOCK = Problem(family=recipes.W4A8_BLOCK, a=E4M3, b=E4M3, weights="e2m1_32_e8m0")
 FP8 = Problem(family=recipes.W4A8, a=E4M3, b=E4M3, weights="e2m1_32_e8m0")
 
 CODED: tuple[Exhibit, ...] = (
@@ -43,6 +44,13 @@ CODED: tuple[Exhibit, ...] = (
         problem=FP8,
         config=Config(swap_ab=True, block_m=16, stages=14, in_flight=1),
         shows="FP8 by MXFP4: eight sizes of each row and 32 of K, E4M3's exponents and all, of which a code picks one",
+    ),
+    Exhibit(
+        name="mxfp4_block",
+        problem=BLOCK,
+        config=Config(swap_ab=True, block_m=16, block_n=64, consumers=3, stages=15, slice_k=True),
+        shows="FP8 with a scale for each 128 of K by MXFP4: both halves of a K block into one sum, which its rows' scales promote; three warpgroups "
+        "divide K",
     ),
     Exhibit(
         name="int8",

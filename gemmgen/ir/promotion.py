@@ -83,12 +83,13 @@ class Copy(Stmt):
 # tile's scale block `block`, in which all columns of the part lie. split, of a tile that straddles two blocks: the columns
 # up to `split`, PerSplit's constant, have the first's, the others the second's. select: the same where `split` is known at
 # run time, by a select per 8 columns. columns: a row's and a column's own. wave: a column's own, and the one that the
-# rows of `wave` share.
-By = Literal["block", "split", "select", "columns", "wave"]
+# rows of `wave` share. column: a column's own alone.
+By = Literal["block", "split", "select", "columns", "wave", "column"]
 READS: dict[By, tuple[str, ...]] = {
     **dict.fromkeys(("block", "split", "select"), ("row_scales", "block_scales")),
     "columns": ("row_scales", "column_scales"),
     "wave": ("column_scales", "block_scales"),
+    "column": ("column_scales",),
 }
 OF_BLOCKS: tuple[By, ...] = ("block", "split", "select")
 

@@ -110,6 +110,13 @@ def by_wave(k: ir.Kernel, s: ir.Promote) -> str:
     return fragment(count(k, s.dst), s.dst, s.src, 0, scale)
 
 
+def by_column(k: ir.Kernel, s: ir.Promote) -> str:
+    def scale(row: int, column: int) -> str:
+        return f"{s.column_scales}[i / 2 + {column}]"
+
+    return fragment(count(k, s.dst), s.dst, s.src, 0, scale)
+
+
 def by_split(k: ir.Kernel, s: ir.Promote) -> str:
     """Register i is of column 2 * i, or the next."""
     split = "(128 - tile.b_row % 128)" if s.by == "select" else "split"
@@ -126,6 +133,7 @@ PROMOTED_BY: dict[str, Callable[[ir.Kernel, ir.Promote], str]] = {
     "block": by_block,
     "columns": by_columns,
     "wave": by_wave,
+    "column": by_column,
     "split": by_split,
     "select": by_split,
 }

@@ -43,6 +43,12 @@ from .summed import summed_gemm
 from .top_keys import top_k
 from .top_scores import fp8_mqa_top_k
 from .w4a8 import w4a8_batched_gemm, w4a8_gemm, w4a8_grouped_gemm, w4a8_masked_gemm
+from .w4a8_block import (
+    w4a8_block_batched_gemm,
+    w4a8_block_gemm,
+    w4a8_block_grouped_gemm,
+    w4a8_block_masked_gemm,
+)
 from .w4a16 import w4a16_batched_gemm, w4a16_gemm, w4a16_grouped_gemm, w4a16_masked_gemm
 from .w8a16 import w8a16_batched_gemm, w8a16_gemm, w8a16_grouped_gemm, w8a16_masked_gemm
 
@@ -101,6 +107,10 @@ __all__ = [
     "summed_gemm",
     "top_k",
     "w4a8_batched_gemm",
+    "w4a8_block_batched_gemm",
+    "w4a8_block_gemm",
+    "w4a8_block_grouped_gemm",
+    "w4a8_block_masked_gemm",
     "w4a8_gemm",
     "w4a8_grouped_gemm",
     "w4a8_masked_gemm",

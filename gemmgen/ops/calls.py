@@ -211,6 +211,12 @@ def vector_scales(
     return {n: x.copied() if isinstance(x, ByRow) else x for n, x in read.items()}, {}
 
 
+def a_scales(a: Any, scale_a: Any, layout: str, argument: str) -> tuple[dict[str, Any], Values]:
+    """A's alone, per row, as `vector_scales`."""
+    read = _row_scales("scale_a", a, scale_a, layout, argument)
+    return {"scale_a": read.copied() if isinstance(read, ByRow) else read}, {}
+
+
 def _row_scales(name: str, x: Any, scale: Any, layout: str, argument: str) -> Any:
     """float32 [..., ceil(K/128), rows], contiguous along the rows; ByRow if `layout` is "row"."""
     if layout not in SCALE_LAYOUTS:

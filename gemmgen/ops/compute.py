@@ -20,7 +20,7 @@ from ..problem import Problem
 from ..recipes import recipe
 from ..runtime.torch_tensors import check_tensor
 from . import coded, depths, invariance
-from .calls import SIDES, block_scales, operand_shape, run, vector_scales
+from .calls import SIDES, a_scales, block_scales, operand_shape, run, vector_scales
 from .epilogue import Shape, Values
 from .front import front
 from .indexed import Taken, asked, of_product
@@ -160,12 +160,12 @@ def compute(
 
 def read_by_epilogue(p: Problem, s: Scales) -> dict[str, Any]:
     """By name, the scales that are given where operands have none: an epilogue's. Raises ArgumentError for their layout."""
-    if recipe(p.family).scaled:
-        return {}
-    if s.layout is not None:
+    sums = recipe(p.family)
+    if s.layout is not None and not sums.scaled:
         allowed = f"is of operands with scales, which {p.family} has not"
         raise ArgumentError(s.argument, s.layout, allowed)
-    return {name: x for name, x in (("scale_a", s.a), ("scale_b", s.b)) if x is not None}
+    read = {"scale_a": (sums.scaled, s.a), "scale_b": (sums.scales_b, s.b)}
+    return {name: x for name, (has, x) in read.items() if not has and x is not None}
 
 
 def scales_of(p: Problem, a: Any, b: Any, s: Scales | None) -> tuple[dict[str, Any], Values]:
@@ -173,6 +173,8 @@ def scales_of(p: Problem, a: Any, b: Any, s: Scales | None) -> tuple[dict[str, A
     r = recipe(p.family)
     if s is None or not r.scaled:
         return {}, {}
+    if not r.scales_b:
+        return a_scales(a, s.a, s.layout, s.argument)
     read = block_scales if r.scales_blocks else vector_scales
     return read(a, s.a, b, s.b, s.layout, s.argument)
 

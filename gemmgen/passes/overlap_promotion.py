@@ -24,8 +24,8 @@ from ..target import Target
 
 PROMOTION_OVERLAPS = Rule(
     id="promotion-overlaps",
-    says="in_flight=1 in a family that promotes needs two pieces of a K block: parts or M sub-tiles",
-    because="One piece is promoted while the next is multiplied, and a stage is released when all are drained.",
+    says="in_flight=1 in a family that promotes needs two sums of a K block: parts or M sub-tiles",
+    because="One is promoted while the next is multiplied, and a stage is released when all are drained.",
 )
 OVERLAP_UNROLL = Rule(
     id="overlap-unroll",
@@ -51,13 +51,14 @@ MOST_UNROLL = 3  # of Accumulate
 
 def overlap_promotion(kernel: Kernel, target: Target) -> Kernel:
     """Give the pieces two partial sums in turn: a piece's wgmma are issued, then those before them are waited for
-    and promoted. Sets WgmmaWait.pending, Mma.dst and the promotions' src; doubles the partial sum."""
+    and promoted. Pieces up to one that promotes share a sum. Sets WgmmaWait.pending, Mma.dst and the promotions' src; doubles the partial sum."""
     loop = next((s for r in kernel.roles for s in walk(r.body) if _asked(s)), None)
     if not isinstance(loop, ForK):
         return kernel
     pieces = _pieces(loop)
-    if len(pieces) < PARTIALS:
-        values = {"in_flight": 1, "pieces": len(pieces)}
+    sums = sum(bool(p.promote) for p in pieces)
+    if sums < PARTIALS:
+        values = {"in_flight": 1, "pieces": sums}
         raise IllegalConfig(PROMOTION_OVERLAPS, values, "Use in_flight=0, or parts=2.")
     if loop.unroll > MOST_UNROLL and any(isinstance(s, Accumulate) for s in pieces[0].promote):
         values = {"in_flight": 1, "unroll": loop.unroll}
@@ -91,7 +92,7 @@ def _asked(s: Stmt) -> bool:
 def _overlapped(pieces: list[Piece]) -> tuple[Piece, ...]:
     """Each beside the promotion of the one before it, the last promotion alone. Registers of column scales are the next
     piece's once that is done."""
-    turned = [_turned(p, i) for i, p in enumerate(pieces)]
+    turned = [_turned(p, sum(bool(x.promote) for x in pieces[:i])) for i, p in enumerate(pieces)]
     return tuple(
         Piece(
             loads=(*_loads(before, columns=True), *_loads(piece, columns=False)),

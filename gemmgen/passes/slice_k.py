@@ -21,7 +21,7 @@ from ..ir.nodes import (
     TileBody,
     Zero,
 )
-from ..ir.promotion import PROMOTION
+from ..ir.promotion import PROMOTION, promotes
 from ..ir.rewrite import map_body, map_role, statements
 from ..ir.stmts import releases
 from ..ir.syncs import is_sync
@@ -43,8 +43,8 @@ SLICE_ALONE = Rule(
 )
 SLICE_SUMS = Rule(
     id="slice-sums",
-    says="slice_k needs sums that stay in the tensor core, and none of squares of A's rows",
-    because="What a promoting warpgroup does between two K blocks is hidden by others that share its tile; a slice's scales, and its squares, were not tried.",
+    says="slice_k needs sums that stay in the tensor core or are promoted by scales of A alone, and none of squares of A's rows",
+    because="What a promoting warpgroup does between two K blocks is hidden by others that share its tile; scales of B, and squares, of a slice were not tried.",
 )
 SLICE_RING = Rule(
     id="slice-ring",
@@ -96,7 +96,7 @@ def _check(kernel: Kernel) -> None:
     plain = tuple(values.values())[:-1] == (False, 1, False, False, 1)
     if not plain or kernel.groups.depths or s.name in RANKS:
         raise IllegalConfig(SLICE_ALONE, values, "Use slice_k=false.")
-    if any(isinstance(x, PROMOTION) for x in statements(kernel)):
+    if any(isinstance(x, PROMOTION) and not promotes(x, "column") for x in statements(kernel)):
         raise IllegalConfig(SLICE_SUMS, {"slice_k": True, "promotes": True}, "Use slice_k=false.")
     if any(isinstance(x, SumSquares) for x in statements(kernel)):
         raise IllegalConfig(SLICE_SUMS, {"slice_k": True, "squares": True}, "Use slice_k=false.")
@@ -131,9 +131,12 @@ def _sliced(role: Role, sums: dict[str, int]) -> Role:
             case Sync() if is_sync(s, "warpgroup"):
                 return replace(s, warpgroups=1)
             case TileBody():
+                cleared = any(isinstance(x, Zero) for x in s.setup)
                 epilogue = (*exchange, If(when="first_slice", body=s.epilogue))
                 drain = (If(when="has_blocks", body=(x,)) if releases(x) else x for x in s.drain)
-                return replace(s, drain=(*drain, clear, RejoinRing()), epilogue=epilogue)
+                return replace(
+                    s, drain=(*drain, *(clear,) * (not cleared), RejoinRing()), epilogue=epilogue
+                )
         return s
 
     return replace(role, body=map_body(role.body, visit))

@@ -124,18 +124,22 @@ def _output(operands: Operands, pitches: Pitches, out: int, beside: int) -> Boun
 
 
 def _scales(operands: Operands, pitches: Pitches, embed: Embed) -> Bound:
-    """A's by tensor map, along M, and by pointer, row by row; B's by pointer, and by tensor map too where each of its rows
+    """A's by tensor map, along M, and by pointer, row by row; B's, if any, by pointer, and by tensor map too where each of its rows
     has some."""
-    if operands.scale_a is None or operands.scale_b is None:
+    if operands.scale_a is None:
         return Bound(matrices={}, values={})
     matrices = {"scale_a": embed(operands.scale_a.swapaxes(-1, -2), pitches.scale_a)}
+    a = embed(operands.scale_a, operands.scale_a.shape[-1])
+    values: Values = {"scale_a": a.pointer, "scale_a_stride_m": a.stride, "scale_a_stride_k": 1}
+    values |= {"scale_a_stride_g": a.group_stride}
+    if operands.scale_b is None:
+        return Bound(matrices=matrices, values=values)
     if operands.rows_per_scale == 1:
         matrices["scale_b"] = embed(operands.scale_b.swapaxes(-1, -2), pitches.scale_b)
-    a, b = (embed(x, x.shape[-1]) for x in (operands.scale_a, operands.scale_b))
-    values: Values = {"scale_a": a.pointer, "scale_a_stride_m": a.stride, "scale_a_stride_k": 1}
+    b = embed(operands.scale_b, operands.scale_b.shape[-1])
     values |= {"scale_b": b.pointer, "scale_b_stride_n": b.stride, "scale_b_stride_k": 1}
-    groups: Values = {"scale_a_stride_g": a.group_stride, "scale_b_stride_g": b.group_stride}
-    return Bound(matrices=matrices, values=values | groups)
+    values |= {"scale_b_stride_g": b.group_stride}
+    return Bound(matrices=matrices, values=values)
 
 
 def _arguments(operands: Operands, embed: Embed) -> Values:

@@ -22,6 +22,7 @@ TWINS = {  # of one GEMM, and of many
     "int8_gemm": "int8_batched_gemm",
     "w4a16_gemm": "w4a16_batched_gemm",
     "w4a8_gemm": "w4a8_batched_gemm",
+    "w4a8_block_gemm": "w4a8_block_batched_gemm",
     "w8a16_gemm": "w8a16_batched_gemm",
 }
 OPERANDS = ("a", "b", "scale_a", "scale_b")
@@ -75,7 +76,7 @@ def _more_rows(op: Operator, given: Given, at: Mapping[str, Any]) -> bool:
 
 def _at_once(op: Operator, given: Given, at: Mapping[str, Any], size: int) -> bool:
     """Whether a batched GEMM reads all of it: nothing but operands, and no number for each of them."""
-    numbers = (x for x in at if op.scaling == "whole" and given[x].numel() == size)
+    numbers = (x for x in at if op.scaling in ("whole", "rows") and given[x].numel() == size)
     return (
         {*at} <= {*OPERANDS}
         and given.get("heads") is None

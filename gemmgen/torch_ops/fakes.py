@@ -215,6 +215,10 @@ def _check_scales(op: Operator, p: Problem, shape: Shape, given: Given) -> None:
             check("scale_a", given["scale_a"], F32, (*lead, m, blocks))
             lead = (groups,) * GROUPINGS[p.grouping].columns
             check("scale_b", given["scale_b"], F32, (*lead, ceil(n, SCALE_BLOCK), blocks))
+        case "rows":
+            check("scale_a", given["scale_a"], F32, (*lead, m, blocks))
+            if (scale := given["scale_b"]) is not None:
+                dtype_of("scale_b", scale, (F32,))
         case "vector":
             check("scale_a", given["scale_a"], F32, (m, blocks))
             check("scale_b", given["scale_b"], F32, (n, blocks))

@@ -87,8 +87,9 @@ class Product:
 
     def _finished(self, part: Part, sums: Any) -> Any:
         """Of sums in FP32: times what scales them as a whole, then the epilogue."""
-        if self.op.scaling == "whole":
-            for name, kind in (("scale_a", PerRow), ("scale_b", PerColumn)):
+        if self.op.scaling in ("whole", "rows"):
+            of_rows = (("scale_a", PerRow),) * (self.op.scaling == "whole")
+            for name, kind in (*of_rows, ("scale_b", PerColumn)):
                 scale = self.given.get(name)
                 if scale is not None:
                     x = kind(name) if scale.numel() != 1 else Argument(name)
@@ -183,7 +184,10 @@ class Product:
     def _operands(self) -> tuple[Any, Any]:
         """a [..., M, K] and b [..., N, K], wide, times what scales their blocks."""
         if self.op.coded:
-            return self.given["a"].double(), self._unpacked().double()
+            a = self.given["a"].double()
+            if self.op.scaling == "rows":
+                a = a * _wide(self.given["scale_a"], a.shape[-1])
+            return a, self._unpacked().double()
         a_turned, b_turned = self.p.mn_major
         a, b = (self.given[name].double() for name in "ab")
         a, b = self._taken(a.mT if a_turned else a), b.mT if b_turned else b

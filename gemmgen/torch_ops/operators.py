@@ -110,10 +110,10 @@ class Operator:
         return "weights" in self.parameters
 
     @property
-    def scaling(self) -> Literal["none", "block", "vector", "whole"]:
-        """Of A and B, per 128 of K: 1x128 and 128x128 (block), 1x128 both (vector); of their sum (whole)."""
+    def scaling(self) -> Literal["none", "block", "vector", "rows", "whole"]:
+        """Of A and B, per 128 of K: 1x128 and 128x128 (block), 1x128 both (vector), of A alone (rows); of their sum (whole), with `rows` by column too."""
         if "scale_a_layout" in self.parameters:
-            return "block"
+            return "rows" if self.coded else "block"
         if "scale_layout" in self.parameters:
             return "vector"
         return "whole" if "scale_b" in self.parameters else "none"
@@ -241,6 +241,25 @@ OPERATORS = (
     ),
     Operator(
         function=ops.w4a8_grouped_gemm, family=recipes.W4A8, operands=(E4M3,), grouping="ends"
+    ),
+    Operator(function=ops.w4a8_block_gemm, family=recipes.W4A8_BLOCK, operands=(E4M3,)),
+    Operator(
+        function=ops.w4a8_block_batched_gemm,
+        family=recipes.W4A8_BLOCK,
+        operands=(E4M3,),
+        grouping="batched",
+    ),
+    Operator(
+        function=ops.w4a8_block_masked_gemm,
+        family=recipes.W4A8_BLOCK,
+        operands=(E4M3,),
+        grouping="masked",
+    ),
+    Operator(
+        function=ops.w4a8_block_grouped_gemm,
+        family=recipes.W4A8_BLOCK,
+        operands=(E4M3,),
+        grouping="ends",
     ),
     Operator(function=ops.w8a16_gemm, family=recipes.W8A16, operands=HALVES),
     Operator(

@@ -40,7 +40,7 @@ class Operands:
 
     a [M, K], b [N, K]: codes of the problem's dtypes; mn_major says which of them a launch finds
     stored the other way round, [K, M] or [K, N]. scale_a float32 [M, ceil(K/128)] and
-    scale_b float32 [ceil(N / rows_per_scale), ceil(K/128)], or None. arguments: the epilogue's, by name, a
+    scale_b float32 [ceil(N / rows_per_scale), ceil(K/128)], or None, of B alone or of both. arguments: the epilogue's, by name, a
     float for a Scalar, float32 [1] for a DeviceScalar, [N] for a PerColumn and [M] for a PerRow, int32 [rows of D] for a RowBound,
     codes [M, N] for a PerElement. pages: int32 [G, ceil(N/64)], where B's rows come by page: which of those that a launch finds stored each 64
     of a group's rows are. indices: int32 [M], where A's rows come by index: row r of a is row indices[r] // top of what a
@@ -226,15 +226,16 @@ def _draw(
     check_sides(problem, shape)
     rng = np.random.Generator(np.random.PCG64(seed))
     blocks = -(-k // SCALE_BLOCK)
-    scaled = recipe(problem.family).scale_rows
+    sums = recipe(problem.family)
+    of_b = sums.scale_rows
     drawn = Operands(
         a=_sample(rng, tables[0], (m, k)),
         b=_sample(rng, tables[1], (n, k)),
-        scale_a=powers(rng, (m, blocks), exact) if scaled else None,
-        scale_b=powers(rng, (-(-n // scaled), blocks), exact) if scaled else None,
+        scale_a=powers(rng, (m, blocks), exact) if sums.scaled else None,
+        scale_b=powers(rng, (-(-n // of_b), blocks), exact) if of_b else None,
         arguments=drawn_arguments(problem, shape, partial(_signed, rng, exact=exact)),
         mn_major=problem.mn_major,
-        rows_per_scale=scaled or SCALE_BLOCK,
+        rows_per_scale=of_b or SCALE_BLOCK,
         fold=fold(problem.epilogue),
         fold_rows=fold_rows(problem.epilogue),
         heads=problem.gaps,

@@ -8,8 +8,8 @@ moves by 1 at least, which BF16, E4M3 and an epilogue that grows near 1 all tell
 - A's and B's elements are 1 and 2 at random, so that each row, column and K block has numbers of its own.
 - The way up ends at a multiple of 128 of K, so that no K block, and no wgmma step, has both slopes.
 - The last 1 to 256 of K climb by 2, then descend by 1 and by 2s: even sums, then odd ones, no two equal.
-- Scales differ from each block of K to the next by 2 or 4 in A, and by 8 in B, so both together differ
-  too; the codes make up for them.
+- Scales differ from each block of K to the next by 2 or 4 in A, and by 8 in B where it has some, so both together
+  differ too; the codes make up for them.
 - Every sum stays within what the tensor core adds without cutting anything, so the result is exact: beyond
   that K, only every other element of A's slopes is not 0, or every fourth, and so on.
 """
@@ -104,13 +104,15 @@ def _scales(
     problem: Problem, rng: np.random.Generator, a: Places, b: Places
 ) -> tuple[Values | None, Values | None]:
     """The codes, changed in place, make up for them."""
-    rows = recipe(problem.family).scale_rows
-    if not rows:
+    sums = recipe(problem.family)
+    if not sums.scaled:
         return None, None
     blocks = -(-a.shape[1] // SCALE_BLOCK)
     of_a = A_SCALES - _steps(rng, (len(a), blocks))
-    of_b = B_SCALES - _alternating(rng, (-(-len(b) // rows), blocks))
     _raise(a, of_a, 1)
+    if not (rows := sums.scale_rows):
+        return _below_one(of_a), None
+    of_b = B_SCALES - _alternating(rng, (-(-len(b) // rows), blocks))
     _raise(b, of_b, rows)
     return _below_one(of_a), _below_one(of_b)
 

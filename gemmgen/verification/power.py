@@ -58,12 +58,14 @@ def faults(problem: Problem) -> list[Fault]:
         Fault(name=name, places=partial(_starts, size), make=partial(_without, size))
         for name, size in sizes.items()
     ]
-    sides = {"A": ("scale_a",), "B": ("scale_b",), "both": ("scale_a", "scale_b")}
+    sums = recipe(problem.family)
+    sides: dict[str, tuple[str, ...]] = {"A": ("scale_a",)} if sums.scaled else {}
+    sides |= {"B": ("scale_b",), "both": ("scale_a", "scale_b")} if sums.scales_b else {}
     stale = [
         Fault(name=f"stale scale of {name}", places=_later_blocks, make=partial(_stale, fields))
         for name, fields in sides.items()
     ]
-    return lost + stale * recipe(problem.family).scaled
+    return lost + stale
 
 
 def power(

@@ -43,6 +43,15 @@ class _Scales(NamedTuple):
     exact: bool  # all powers of two
 
 
+class _Sum(NamedTuple):
+    """What is summed by itself: operands, which of their K, and of each 128 of that which block of scales it has."""
+
+    a: Operand
+    b: Operand
+    ks: range
+    blocks: list[int]
+
+
 def product(problem: Problem, operands: Operands, engine: Engine) -> Array:
     """epilogue(A @ B^T) of the dequantised operands, float64 [M, N]."""
     _check(problem, operands)
@@ -107,7 +116,7 @@ def _shared(
     problem: Problem, operands: Operands, a: Operand, b: Operand, engine: Engine, share: Share
 ) -> Approximate:
     """The sum over all of K: of each `share` of it by itself (0: of all at once), then of those in FP32."""
-    sums = [_promoted(problem, operands, x, y, engine, ks) for x, y, ks in _apart(a, b, share)]
+    sums = [_promoted(problem, operands, x, engine) for x in _apart(a, b, share)]
     acc, *others = sums
     for other in others:
         value, error = acc.value + other.value, acc.error + other.error
@@ -117,16 +126,18 @@ def _shared(
     return acc
 
 
-def _apart(a: Operand, b: Operand, share: Share) -> Iterator[tuple[Operand, Operand, range]]:
-    """What is summed by itself, one after the other: operands, and which of their K."""
+def _apart(a: Operand, b: Operand, share: Share) -> Iterator[_Sum]:
+    """One after the other."""
     k = a.values.shape[1]
     if isinstance(share, Slices):
-        for ks in share.of(k):
-            yield a.columns(ks), b.columns(ks), range(len(ks))
+        for places in share.of(k):
+            blocks = [x // SCALE_BLOCK for x in places[::SCALE_BLOCK]]
+            yield _Sum(a.columns(places), b.columns(places), range(len(places)), blocks)
         return
     whole = max(k, 1)  # a group may have none of it: one sum, of nothing
     for start in range(0, whole, share or whole):
-        yield a, b, range(start, min(start + (share or k), k))
+        ks = range(start, min(start + (share or k), k))
+        yield _Sum(a, b, ks, [x // SCALE_BLOCK for x in ks[::SCALE_BLOCK]])
 
 
 def _settled(x: Approximate, y: Approximate, total: Approximate, engine: Engine) -> Approximate:
@@ -140,20 +151,18 @@ def _settled(x: Approximate, y: Approximate, total: Approximate, engine: Engine)
     return Approximate(value=total.value, error=error, grain=grain)
 
 
-def _promoted(
-    problem: Problem, operands: Operands, a: Operand, b: Operand, engine: Engine, ks: range
-) -> Approximate:
+def _promoted(problem: Problem, operands: Operands, of: _Sum, engine: Engine) -> Approximate:
     """Each K block's chain, promoted: acc = fma(fl(scale_a * scale_b), part, acc) in FP32. One chain in a
     family that does not promote."""
-    core = TENSOR_CORES[problem.a]
+    core, (a, b, ks, blocks) = TENSOR_CORES[problem.a], of
     if not recipe(problem.family).promotes:
         return chain(a, b, ks.start, ks.stop, core, engine)
     m, n, _ = operands.shape
     zeros = engine.lift(np.zeros((m, n)))
     acc = Approximate(value=zeros, error=zeros, grain=zeros)
-    for start in ks[::SCALE_BLOCK]:
+    for start, block in zip(ks[::SCALE_BLOCK], blocks, strict=True):
         part = chain(a, b, start, min(start + SCALE_BLOCK, ks.stop), core, engine)
-        acc = _promote(acc, part, _scales(operands, start // SCALE_BLOCK, engine), engine)
+        acc = _promote(acc, part, _scales(operands, block, engine), engine)
     return acc
 
 
@@ -173,13 +182,17 @@ def _promote(acc: Approximate, part: Approximate, scales: _Scales, engine: Engin
 
 def _scales(operands: Operands, block: int, engine: Engine) -> _Scales:
     n = operands.shape[1]
-    if operands.scale_a is None or operands.scale_b is None:
-        one = engine.lift(np.ones((1, 1)))
-        return _Scales(rows=one, columns=one, exact=True)
-    rows = operands.scale_a[:, block].astype(np.float64).reshape(-1, 1)
-    columns = operands.scale_b[:, block].astype(np.float64).repeat(operands.rows_per_scale)[:n]
+    rows = columns = np.ones(1)
+    if operands.scale_a is not None:
+        rows = operands.scale_a[:, block].astype(np.float64)
+    if operands.scale_b is not None:
+        columns = operands.scale_b[:, block].astype(np.float64).repeat(operands.rows_per_scale)[:n]
     exact = _powers_of_two(rows) and _powers_of_two(columns)
-    return _Scales(rows=engine.lift(rows), columns=engine.lift(columns.reshape(1, -1)), exact=exact)
+    return _Scales(
+        rows=engine.lift(rows.reshape(-1, 1)),
+        columns=engine.lift(columns.reshape(1, -1)),
+        exact=exact,
+    )
 
 
 def _powers_of_two(scales: npt.NDArray[np.float64]) -> bool:
@@ -193,10 +206,10 @@ def _together(problem: Problem) -> bool:
 
 
 def _check(problem: Problem, operands: Operands) -> None:
-    scaled = recipe(problem.family).scaled
+    sums = recipe(problem.family)
     if TENSOR_CORES.get(problem.a) is None or not _together(problem):
         raise UnsupportedProblem(f"no tensor core arithmetic known for {problem.a} x {problem.b}")
-    for name in ("scale_a", "scale_b"):
+    for name, scaled in (("scale_a", sums.scaled), ("scale_b", sums.scales_b)):
         if (getattr(operands, name) is not None) != scaled:
             wanted = "required" if scaled else "not allowed"
             raise ArgumentError(name, getattr(operands, name), f"{wanted} in {problem.family}")

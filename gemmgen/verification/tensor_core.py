@@ -76,7 +76,7 @@ class Operand:
 
 @dataclass(frozen=True, kw_only=True)
 class Slices:
-    """Of K, where so many warpgroups sum every so-many-th block of so many each (unscaled operands)."""
+    """Of K, where so many warpgroups sum every so-many-th block of so many each."""
 
     count: int
     block: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 
 import pytest
-from bad_arguments import coded, coded_fp8, coded_octets, gemms
+from bad_arguments import coded, coded_blocks, coded_fp8, coded_octets, gemms
 from fake_torch import Placed, fake_torch_fixture, launches_fixture  # noqa: F401
 
 from gemmgen import ops
@@ -21,7 +21,13 @@ def takes(function):
 
 PUBLIC = [(m, name) for m in (ops, deep_gemm, flag_gems) for name in getattr(m, "__all__", ())]
 TAKING = sorted(name for m, name in PUBLIC if takes(getattr(m, name)))
-FUNCTIONS = (*gemms.FUNCTIONS, *coded.FUNCTIONS, *coded_fp8.FUNCTIONS, *coded_octets.FUNCTIONS)
+FUNCTIONS = (
+    *gemms.FUNCTIONS,
+    *coded.FUNCTIONS,
+    *coded_fp8.FUNCTIONS,
+    *coded_blocks.FUNCTIONS,
+    *coded_octets.FUNCTIONS,
+)
 RIGHT = {f.name.removeprefix("ops."): f for f in FUNCTIONS}
 INT32 = [
     x for x in TAKING if x.startswith("int8") and "block" not in x

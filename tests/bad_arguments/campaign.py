@@ -19,6 +19,7 @@ from gemmgen.target import H200
 
 from . import (
     coded,
+    coded_blocks,
     coded_fp8,
     coded_octets,
     compat,
@@ -39,6 +40,7 @@ FUNCTIONS = (
     *heads.FUNCTIONS,
     *coded.FUNCTIONS,
     *coded_fp8.FUNCTIONS,
+    *coded_blocks.FUNCTIONS,
     *coded_octets.FUNCTIONS,
     *logits.FUNCTIONS,
     *prenorm.FUNCTIONS,

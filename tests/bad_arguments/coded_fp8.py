@@ -36,7 +36,7 @@ CONFIG = replace(OF_16_BITS, block_k_bytes=128)
 FP8 = "float8_e4m3fn"
 
 
-def _right(grouping: str = "none") -> Given:
+def right(grouping: str = "none") -> Given:
     given = right_of(grouping)
     lead, groups = given["a"].shape[:-2], given["b"].shape[:-3]
     return given | {
@@ -87,12 +87,12 @@ GROUPED = {
     "ends": ("grouped", (*tensor("group_ends", TABLE), *TABLES, *EXPECTED)),
 }
 FUNCTIONS = (
-    Function(name="ops.w4a8_gemm", call=ops.w4a8_gemm, right=_right, wrong=(*PAIR, *ALONE)),
+    Function(name="ops.w4a8_gemm", call=ops.w4a8_gemm, right=right, wrong=(*PAIR, *ALONE)),
     *(
         Function(
             name=f"ops.w4a8_{name}_gemm",
             call=getattr(ops, f"w4a8_{name}_gemm"),
-            right=lambda grouping=grouping: _right(grouping),
+            right=lambda grouping=grouping: right(grouping),
             wrong=(*PAIR, *more),
         )
         for grouping, (name, more) in GROUPED.items()

@@ -196,6 +196,8 @@ STATEMENTS = {
     "Decode-by_shift": ("w4a8", 0),
     "Decode-by_shift-second": ("w4a8", 1),
     "MmaDecoded-fp8": ("w4a8", 0),
+    "MmaDecoded-fp8-block": ("w4a8_block", 0),
+    "Promote-by_column": ("w4a8_block", 0),
     "ReadCodes-beside_nothing": ("w8a16", 0),
     "ReadCodes-beside_nothing-waves": ("w8a16-waves-ends", 1),
     "Decode-by_sign": ("w8a16", 0),

@@ -68,7 +68,7 @@ def test_depths_that_no_scale_or_row_allows(problem, table, allowed):
 
 
 def test_scales_say_where_k_may_be_split():
-    assert {f for f, x in RECIPES.items() if x.scaled} == {"fp8_block", "fp8_1d1d"}
+    assert {f for f, x in RECIPES.items() if x.scales_b} == {"fp8_block", "fp8_1d1d"}
 
 
 # ---- the schedule -------------------------------------------------------------------------------

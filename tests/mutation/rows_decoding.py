@@ -1,4 +1,4 @@
-"""Rows 112, 114, 115 and 124: packed weights that are decoded into the registers of wgmma's A."""
+"""Rows 112, 114, 115, 124 and 125: packed weights that are decoded into the registers of wgmma's A."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from dataclasses import replace
 from gemmgen.ir import nodes as ir
 
 from .mutant import edit
-from .rows_protocol import drop, row, visit
+from .rows_protocol import drop, not_first, row, visit
 
 DECODED, ZEROS, EXPONENTS = "w4a16", "w4a16-zeros-waves", "w4a16-exponents-masked"
 SPLIT, SHIFTED, SCALED = "w4a16-ahead-split", "w4a8", "w4a16-nvfp4"
 OCTETS, OFFSET, POWER, BITS = "w8a16", "w8a16-waves-ends", "w8a16-fp8-split", "w8a16-fp8-masked"
+PROMOTED, OVERLAPPED, SLICED = "w4a8_block", "w4a8_block-overlap-masked", "w4a8_block-slices-ends"
 LAST = "min(tile.b_row / 64 + i, last)"
 
 
@@ -22,6 +23,11 @@ def other_half(s: ir.Decode) -> ir.Decode:
 def exchanged(s: ir.MmaDecoded) -> ir.MmaDecoded:
     other = {"first_half": "second_half", "second_half": "first_half"}
     return replace(s, decoded=other[s.decoded])
+
+
+def other_part(s: ir.MmaDecoded) -> ir.MmaDecoded:
+    other = {"part0": "part1", "part1": "part0"}
+    return replace(s, dst=other[s.dst])
 
 
 ROWS = (
@@ -90,4 +96,15 @@ ROWS = (
     row("124o", BITS, "numbers without their exponents' first bits", "E", text=edit(("0xBF80BF80", "0x9F809F80"), count=0)),
     row("124p", OCTETS, "the codes of the warp beside", "E", text=edit(("threadIdx.x % 128 * 16", "(threadIdx.x ^ 32) % 128 * 16"), count=0)),
     row("124q", BITS, "every expert has the first one's weights", "E", text=edit(("(b + tile.group * b_stride_g)", "b"), count=0)),
+    row("125", PROMOTED, "the sum of the K block before goes on", "P", ir=visit(ir.MmaDecoded, lambda s: replace(s, fresh="never"))),
+    row("125b", PROMOTED, "the second half begins the sum anew", "P", ir=visit(ir.MmaDecoded, lambda s: replace(s, fresh="block"))),
+    row("125c", PROMOTED, "a sum is promoted while it is multiplied", "P", ir=visit(ir.WgmmaWait, drop)),
+    row("125d", PROMOTED, "scales of the K block before", "P", ir=visit(ir.LoadColumnScales, not_first)),
+    row("125e", PROMOTED, "the first half of the second's codes", "P", ir=visit(ir.Decode, other_half)),
+    row("125f", OVERLAPPED, "the halves in two sums", "P", ir=visit(ir.MmaDecoded, other_part, half=1)),
+    row("125g", OVERLAPPED, "the sum that is multiplied is promoted", "P", ir=visit(ir.WgmmaWait, lambda s: replace(s, pending=2), pending=1)),
+    row("125h", SLICED, "sums of the tile before go on", "P", ir=visit(ir.Zero, drop)),
+    row("125i", PROMOTED, "the scale of the column beside", "E", text=edit(("column_scales[i / 2 + 1]", "column_scales[i / 2]"), count=0)),
+    row("125j", PROMOTED, "a K block in the place of the sum", "E", text=edit(("acc0[i] += column_scales", "acc0[i] = column_scales"))),
+    row("125k", SLICED, "scales of the first stage", "E", text=edit(("smem_scale_a + ring.stage * Shared::SCALE_A_STAGE_BYTES + 8", "smem_scale_a + 8"), count=0)),
 )  # fmt: skip

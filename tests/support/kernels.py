@@ -27,6 +27,7 @@ FP8 = Problem(family="fp8_block", a=E4M3, b=E4M3)
 W4A16 = Problem(family="w4a16", a=BF16, b=BF16, weights="int4_128_bf16")
 W8A16 = Problem(family="w8a16", a=BF16, b=BF16, weights="int8_column_f32")
 W4A8 = Problem(family="w4a8", a=E4M3, b=E4M3, weights="e2m1_32_e8m0")
+W4A8_BLOCK = replace(W4A8, family="w4a8_block")
 DECODED = Config(swap_ab=True, block_m=16, block_k_bytes=256, in_flight=1)
 DECODED_FP8 = replace(DECODED, block_k_bytes=128)
 
@@ -256,6 +257,11 @@ VARIETY = {
         replace(W4A8, grouping="masked", d=F32),
         replace(DECODED_FP8, consumers=1, in_flight=0, stages=3, block_m=64),
     ),
+    "w4a8_block": (W4A8_BLOCK, replace(DECODED_FP8, in_flight=0)),
+    "w4a8_block-overlap-masked": (
+        replace(W4A8_BLOCK, grouping="masked", d=F32),
+        replace(DECODED_FP8, consumers=1, stages=3, block_m=64, multicast="a"),
+    ),
     "w8a16": (replace(W8A16, epilogue=ACC * PerColumn("scale_b")), replace(DECODED, stages=3)),
     "w8a16-waves-ends": (
         replace(W8A16, a=F16, b=F16, weights="int8_column_f32_f16", grouping="ends"),
@@ -385,5 +391,9 @@ VARIETY = {
     "w4a8-slices-ends": (
         replace(W4A8, grouping="ends"),
         replace(SLICED, consumers=4, stages=4, in_flight=0),
+    ),
+    "w4a8_block-slices-ends": (
+        replace(W4A8_BLOCK, grouping="ends"),
+        replace(SLICED, consumers=3, stages=6, in_flight=0),
     ),
 }

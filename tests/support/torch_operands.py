@@ -16,7 +16,10 @@ torch = pytest.importorskip("torch")
 def operands(op, given):
     """a [..., M, K] and b [..., N, K], dequantised."""
     if op.coded:
-        return given["a"].double(), numbers(op, given)
+        a = given["a"].double()
+        if op.scaling == "rows":
+            a = a * given["scale_a"].repeat_interleave(128, -1)[..., : a.shape[-1]]
+        return a, numbers(op, given)
     a, b = (given[x].double() for x in "ab")
     if given.get("packing") == "flat":
         depths = given["group_depths"].tolist()

@@ -129,13 +129,18 @@ def product(op, given):
     if op.grouping == "masked":
         inside = torch.arange(acc.shape[1]).unsqueeze(-1) < given["group_rows"].view(-1, 1, 1)
     for name, side in (("scale_a", -1), ("scale_b", -2)):
-        if op.scaling == "whole" and given.get(name) is not None:
+        if of_sums(op, name) and given.get(name) is not None:
             acc = acc * scale_of_sum(op, given, name, side, acc)
     epilogue = op.epilogue(given.get("epilogue", "none"))
     d = value(epilogue, acc, values(epilogue, given, acc, op))
     if "epilogue" not in op.parameters and given["c"] is not None:
         d = d + given["c"].double()
     return torch.where(inside, d, 0.0), inside if written is None else written
+
+
+def of_sums(op, name):
+    """Whether what is given by this name scales sums over K as a whole."""
+    return op.scaling == "whole" or (op.scaling == "rows" and name == "scale_b")
 
 
 def scale_of_sum(op, given, name, side, acc):
@@ -235,6 +240,8 @@ def scales_of(op, shape, rows, columns):
             sides = {"scale_a": (*rows, m, blocks), "scale_b": (*columns, -(-n // 128), blocks)}
         case "vector":
             sides = {"scale_a": (m, blocks), "scale_b": (n, blocks)}
+        case "rows":
+            sides = {"scale_a": (*rows, m, blocks), "scale_b": (*columns, n)}
         case "whole" if "s32" not in op.outputs:
             sides = {"scale_a": (*rows, m), "scale_b": (*columns, n)}
             sides = {x: side for x, side in sides.items() if x in op.parameters}

@@ -11,7 +11,7 @@ from typing import Any
 
 import fake_torch
 import pytest
-from bad_arguments import coded, coded_fp8, coded_octets, gemms, heads
+from bad_arguments import coded, coded_blocks, coded_fp8, coded_octets, gemms, heads
 from fake_torch import Placed
 from hypothesis import strategies as st
 
@@ -37,7 +37,13 @@ OF_BF16 = FORMS[BF16] | OF_8_BITS[BF16]
 TABLES = ("row_groups", "group_ends")
 TAKEN = {
     " by ".join((f.name, *(t for t in TABLES if t in f.right()))): f
-    for f in (*gemms.FUNCTIONS, *coded.FUNCTIONS, *coded_fp8.FUNCTIONS, *coded_octets.FUNCTIONS)
+    for f in (
+        *gemms.FUNCTIONS,
+        *coded.FUNCTIONS,
+        *coded_fp8.FUNCTIONS,
+        *coded_blocks.FUNCTIONS,
+        *coded_octets.FUNCTIONS,
+    )
 }
 READS = {
     PerColumn: lambda p: Placed(*p[0], p[2]),
@@ -171,7 +177,8 @@ def ignored(call: Call) -> list[str]:
 def _chosen(p: Problem) -> Config:
     """In the place of what the cost model finds."""
     if p.weights:
-        return coded.CONFIG if p.a.bytes == 2 else coded_fp8.CONFIG
+        of_fp8 = coded_blocks.CONFIG if recipe(p.family).scaled else coded_fp8.CONFIG
+        return coded.CONFIG if p.a.bytes == 2 else of_fp8
     return gemms.CONFIG
 
 

@@ -1,0 +1,91 @@
+"""D = epilogue((A * scale_a) @ B^T): FP8, A scaled 1x128 along K, B MXFP4, which becomes FP8 in the registers of wgmma's A, as in `w4a8`.
+
+Each 128 of K is promoted by its rows' scales of A, which are columns of the accumulator. A row's own exponent of B is the epilogue's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..config import Config
+from ..ir.decoding import HALVES
+from ..ir.dtypes import F32
+from ..ir.nodes import (
+    Arrive,
+    Coord,
+    ForK,
+    Kernel,
+    LoadColumnScales,
+    Piece,
+    Promote,
+    Registers,
+    Smem,
+    TileBody,
+    TmaMap,
+    Wait,
+    WgmmaWait,
+    Zero,
+)
+from ..ir.packed import Form
+from ..problem import Problem
+from .common import accumulators, assemble, partial
+from .operands import blocks_of_b, load, whole
+from .output import epilogue
+from .w4a16 import decoded, held
+
+SCALES = "column_scales"  # packed weights are swapped: A's rows are the accumulator's columns
+
+
+def build(p: Problem, c: Config) -> Kernel:
+    """Each wave of 64 rows of B decodes one half of its K block while the other is multiplied into `part`, and promotes that."""
+    form, g = p.form, p.grouped
+    assert form is not None
+    acc, part = accumulators(p, c), partial(p, c)
+    columns = Registers(name=SCALES, dtype=F32, count=part.count // 2)
+    pieces = (_piece(p, c, form, w, half) for w in range(c.waves) for half in range(HALVES))
+    scales = Smem(
+        name="smem_scale_a",
+        dtype=F32,
+        rows=1,
+        cols=whole(c.block_m),
+        stages=c.stages,
+        use="scales",
+    )
+    return assemble(
+        p,
+        c,
+        locals=(*acc, part, columns, *held(form)),
+        tile=TileBody(
+            setup=tuple(Zero(dst=a.name) for a in acc),
+            main=(ForK(body=(Wait(barrier="full"), *pieces), unroll=c.unroll),),
+            epilogue=epilogue(p, c),
+        ),
+        maps=(
+            TmaMap(
+                name="map_scale_a",
+                tensor="scale_a",
+                inner="m",
+                outer="k",
+                smem=scales.name,
+                grouped=g.rows,
+            ),
+        ),
+        smem=(scales,),
+        loads=(load("scale_a", Coord(base="tile.a_row"), Coord(base="k"), grouped=g.rows),),
+        b=blocks_of_b(p, c, form),
+    )
+
+
+def _piece(p: Problem, c: Config, form: Form, wave: int, half: int) -> Piece:
+    """Scales come with the first, for all waves; the sum is whole with the second, and with the last wave's the stage is released."""
+    piece = decoded(p, c, form, wave, half, dst="part", fresh="never" if half else "block")
+    if not half:
+        scales = LoadColumnScales(dst=SCALES, smem="smem_scale_a")
+        return replace(piece, loads=((scales,) * (wave == 0) + piece.loads))
+    promote = Promote(dst=f"acc{wave}", src="part", column_scales=SCALES, by="column")
+    return replace(
+        piece,
+        wait=(WgmmaWait(pending=c.in_flight),),
+        release=(Arrive(barrier="empty"),) * (wave == c.waves - 1),
+        promote=(promote,),
+    )
