@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from ..errors import UnsupportedProblem
 from ..ir.argument_names import parameter, row_stride
 from ..ir.dtypes import BF16, E4M3, E5M2, F16, F32, S8, S32, DType
-from ..ir.expr import Argument, DeviceScalar, PerElement, PerRow, Scalar, arguments
+from ..ir.expr import Argument, DeviceScalar, PerElement, PerRow, Scalar, arguments, fold
+from ..ir.packed import ROWS, Form
 from ..problem import Problem
 from ..runtime.torch_tensors import NAMES
 from .fields import BLOCKS_K, BLOCKS_N, Interface
@@ -16,6 +17,7 @@ from .members import Tensor
 
 # XLA's types.
 XLA = {BF16: "BF16", F16: "F16", F32: "F32", E4M3: "F8E4M3FN", E5M2: "F8E5M2", S8: "S8", S32: "S32"}
+XLA_BYTES, BYTES = "U8", "uint8"  # of packed weights, which are of no dtype of operands
 DENSE = {  # by vector of scales: its sides, and by member how far they lie apart in a dense array
     "scale_a": (("m", BLOCKS_K), {"scale_a_stride_m": BLOCKS_K, "scale_a_stride_k": "1"}),
     "scale_b": ((BLOCKS_N, BLOCKS_K), {"scale_b_stride_n": BLOCKS_K, "scale_b_stride_k": "1"}),
@@ -24,11 +26,11 @@ DENSE = {  # by vector of scales: its sides, and by member how far they lie apar
 
 @dataclass(frozen=True, kw_only=True)
 class Array:
-    """One that JAX passes or is given, dense. name: of the Python argument and of the member of the C arguments. sides: in C over m, n and k.
+    """One that JAX passes or is given, dense. name: of the Python argument and of the member of the C arguments. dtype: None: bytes. sides: in C over m, n and k.
     strides: by member, in C too. laid: the sides as the target is given them, where rows must begin at multiples of 16 bytes: the call pads."""
 
     name: str
-    dtype: DType
+    dtype: DType | None
     sides: tuple[str, ...]
     strides: tuple[tuple[str, str], ...] = ()
     laid: tuple[str, ...] = ()
@@ -40,12 +42,12 @@ class Array:
 
     @property
     def xla(self) -> str:
-        return XLA[self.dtype]
+        return XLA[self.dtype] if self.dtype else XLA_BYTES
 
     @property
     def jax(self) -> str:
         """As torch calls the dtype, too."""
-        return NAMES[self.dtype]
+        return NAMES[self.dtype] if self.dtype else BYTES
 
     @property
     def python(self) -> str:
@@ -64,29 +66,54 @@ class Array:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """inputs, outputs: in order. numbers: float32 that are given beside them. side: of m, n and k the array and the dimension that says it."""
+    """inputs, outputs: in order. numbers: float32 that are given beside them. packed: B is weights, of whose blocks N is no side: the Python function is told
+    its `columns`, and the target reads them off D, of which each is that of `fold` columns of the product."""
 
     inputs: tuple[Array, ...]
     outputs: tuple[Array, ...]
     numbers: tuple[str, ...]
+    packed: bool
+    fold: int
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """What the Python function is told besides."""
+        return ("columns",) * self.packed
+
+    @property
+    def rows(self) -> int:
+        """Of packed weights, those of a block."""
+        return ROWS
+
+    @property
+    def sided(self) -> tuple[Array, ...]:
+        """The inputs that say sides of the product."""
+        return self.inputs[: 1 if self.packed else 2]
+
+    @property
+    def ranked(self) -> dict[str, str]:
+        """The arrays of two sides that say those of the product, as C++ begins to ask of them."""
+        found = {x.name: f"{x.name}." for x in self.sided}
+        return found | {x.name: f"{x.name}->" for x in self.outputs[:1] if self.packed}
 
     @property
     def padded(self) -> tuple[Array, ...]:
         return tuple(x for x in self.inputs if x.laid)
 
     @property
-    def side(self) -> dict[str, tuple[str, int]]:
-        found: dict[str, tuple[str, int]] = {}
-        for x in self.inputs[:2]:
-            found |= {s: (x.name, i) for i, s in enumerate(x.sides) if s not in found}
+    def side(self) -> dict[str, str]:
+        """m, n and k, in C++."""
+        found: dict[str, str] = {}
+        for x in self.sided:
+            sides = {s: f"{x.name}.dimensions()[{i}]" for i, s in enumerate(x.sides)}
+            found = sides | found
+        if self.packed:
+            found["n"] = f"d->dimensions()[1]{f' * {self.fold}' * (self.fold > 1)}"
         return {s: found[s] for s in "mnk"}
 
 
 def check_target(p: Problem) -> None:
-    """Raise UnsupportedProblem for several GEMMs in a launch, packed weights, and a D that is added to, which JAX's arrays are not."""
-    if p.form is not None:
-        said = f"a target for JAX cannot be of weights={p.weights}: N is no side of packed ones"
-        raise UnsupportedProblem(said)
+    """Raise UnsupportedProblem for several GEMMs in a launch, and a D that is added to, which JAX's arrays are not."""
     for name, value, plain in (
         ("grouping", p.grouping, "none"),
         ("accumulate", p.accumulate, False),
@@ -105,22 +132,32 @@ def target(p: Problem, face: Interface) -> Target:
     tensors = {t.name: t for t in face.tensors}
     outputs = [t for t in face.outputs if t.name not in tensors]
     return Target(
-        inputs=(*_operands(face, tensors), *_arguments(p)),
+        inputs=(*_operands(p, face, tensors), *_arguments(p)),
         outputs=(_array(tensors["d"]), *map(_array, outputs)),
         numbers=tuple(parameter(x.name) for x in arguments(p.epilogue) if isinstance(x, Scalar)),
+        packed=p.form is not None,
+        fold=fold(p.epilogue),
     )
 
 
-def _operands(face: Interface, tensors: dict[str, Tensor]) -> Iterator[Array]:
+def _operands(p: Problem, face: Interface, tensors: dict[str, Tensor]) -> Iterator[Array]:
     """A and B, then their scales."""
     members = {x.name for x in face.members}
+    blocks = {"b": _blocks(p.form)} if p.form else {}
     for name in ("a", "b", "scale_a", "scale_b"):
         if name in tensors:
             # Of scales the rows run along M or N, which are of any length.
             yield (_padded if name in DENSE else _array)(tensors[name])
+        elif name in blocks:
+            yield blocks[name]
         elif name in members:
             sides, strides = DENSE[name]
             yield Array(name=name, dtype=F32, sides=sides, strides=(*strides.items(),))
+
+
+def _blocks(form: Form) -> Array:
+    sides = (f"(n + {ROWS - 1}) / {ROWS}", BLOCKS_K, f"{form.block_bytes}")
+    return Array(name="b", dtype=None, sides=sides)
 
 
 def _array(t: Tensor) -> Array:

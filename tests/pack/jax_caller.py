@@ -2,6 +2,7 @@
 for the one of CUDA. Reads what to call as JSON, prints what came of it."""
 
 import ctypes
+import functools
 import importlib.util
 import json
 import sys
@@ -23,12 +24,12 @@ def main():
         made.load(library, folder, devices=[0])
     on_host = jax.ffi.pycapsule(ctypes.CDLL(str(library)).on_host)
     jax.ffi.register_ffi_target(made.TARGET, on_host, platform="cpu")
-    function = made.call
     for call in asked["calls"]:
         arrays = [jnp.zeros(shape, dtype) for shape, dtype in call["arrays"]]
         how = {"static_argnums": range(len(arrays), len(arrays) + len(call["numbers"]))}
         try:
-            jitted = jax.jit(function, **how)
+            told = {"columns": call["columns"]} if "columns" in call else {}
+            jitted = jax.jit(functools.partial(made.call, **told), **how)
             found = jax.block_until_ready(jitted(*arrays, *call["numbers"]))
         except Exception as e:
             said.append([type(e).__name__, str(e)])

@@ -30,7 +30,7 @@ from packs import (  # noqa: F401
 from gemmgen.config import Config
 from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import UnsupportedProblem
-from gemmgen.ir.dtypes import E4M3, F32, S8, S32
+from gemmgen.ir.dtypes import BF16, E4M3, F16, F32, S8, S32
 from gemmgen.ir.expr import ACC, DeviceScalar, PerColumn, PerRow
 from gemmgen.pack import files
 from gemmgen.pack.jax import XLA, target
@@ -41,6 +41,7 @@ from gemmgen.runtime.tensor_map import Matrix, describe
 
 FP8 = {"a": E4M3, "b": E4M3}
 SCALED = ACC * PerRow("row_scale") * PerColumn("column_scale") * DeviceScalar("scale")
+PACKED = Config(swap_ab=True, block_m=16, block_n=64, block_k_bytes=256, consumers=1, stages=4, in_flight=1)  # fmt: skip
 CASES = {
     "dense": (DENSE, Config()),
     "nn residual": (replace(DENSE, layout="nn", epilogue=EPILOGUES["residual"]), Config()),
@@ -53,7 +54,12 @@ CASES = {
     "fp8_block by lane": (Problem(family="fp8_block", **FP8), Config(lane_scales=True)),
     "fp8_block e4m3": (Problem(family="fp8_block", **FP8, d=E4M3), Config()),
     "fp8_1d1d": (Problem(family="fp8_1d1d", **FP8, d=F32), Config(block_n=64)),
-}
+    "w4a16": (Problem(family="w4a16", a=F16, b=F16, weights="int4_64_f16_zeros"), PACKED),
+    "w4a16 swiglu": (Problem(family="w4a16", a=BF16, b=BF16, weights="e2m1_32_e8m0", epilogue=EPILOGUES["bias_swiglu"]), PACKED),
+    "w8a16": (Problem(family="w8a16", a=BF16, b=BF16, weights="int8_column_f32", epilogue=ACC * PerColumn("scale_b")), PACKED),
+    "w4a8": (Problem(family="w4a8", **FP8, weights="e2m1_32_e8m0", epilogue=SCALED), replace(PACKED, block_k_bytes=128)),
+    "w4a8_block": (Problem(family="w4a8_block", **FP8, weights="e2m1_32_e8m0"), replace(PACKED, block_k_bytes=128, in_flight=0)),
+}  # fmt: skip
 SIDES = {"m": 80, "n": 256, "k": 384}
 PREFIX = "device"  # as an argument of the target, too
 
@@ -77,6 +83,7 @@ def test_arrays_are_the_arguments(name, compiles_nothing):
     given = [*(x.name for x in (*of.inputs, *of.outputs)), *strides, *of.numbers]
     assert sorted(given) == sorted(x.name for x in found.interface.members)
     assert [x.name for x in of.inputs[:2]] == ["a", "b"] and of.outputs[0].name == "d"
+    assert (of.inputs[1].jax == "uint8") == of.packed == (name[:2] in ("w4", "w8"))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -168,9 +175,9 @@ def call_fixture(tmp_path, driver, compiles_nothing):
     return called
 
 
-def asked_of(of, sides=SIDES):
+def asked_of(of, sides=SIDES, **told):
     arrays = [(sizes(x, sides), x.jax) for x in of.inputs]
-    return {"arrays": arrays, "numbers": [0.5 + i for i in range(len(of.numbers))]}
+    return {"arrays": arrays, "numbers": [0.5 + i for i in range(len(of.numbers))], **told}
 
 
 @needs_cc
@@ -227,6 +234,32 @@ def test_scales_of_any_number_of_rows(m, call, compiles_nothing):
     assert scales == encoded_as(
         describe(kernel, next(x for x in kernel.maps if x.tensor == "scale_a"), given)
     )
+
+
+@needs_cc
+def test_columns_of_packed_weights(call, compiles_nothing):
+    """Of the last row of blocks as many as are said, for which D and the factors have room."""
+    _, of = found_in("w8a16")
+    few = SIDES | {"n": 200}
+    a, (_, kind), (_, factors) = asked_of(of)["arrays"]
+    flat = {"arrays": [a, ((4, 3 * 8192), kind), ((256,), factors)], "numbers": []}
+    wide = {"arrays": [a, ((4, 2, 8192), kind), ((256,), factors)], "numbers": []}
+    said, log = call(
+        "w8a16",
+        asked_of(of, few, columns=200),
+        asked_of(of, few, columns=192),
+        asked_of(of, few),
+        flat,
+        wide,
+        asked_of(of, columns=256),
+    )
+    assert "n=200, k=384: the pack has no kernel for them" in said[0][1]
+    assert said[1] == ["ValueError", "columns=192: must be 193 to 256, or None"]
+    assert said[2] == ["ValueError", "arg_scale_b=float32[200]: must be float32[256]"]
+    assert said[3][0] == "ValueError" and said[3][1].startswith("b shape=(4, 24576): must be [rows")
+    assert said[4] == ["ValueError", "b=uint8[4, 2, 8192]: must be uint8[4, 3, 8192]"]
+    assert said[5][0] == [[[80, 256], "bfloat16"]]
+    assert len(logged(log, "cuLaunchKernelEx")) == 1, "the right one alone"
 
 
 @needs_cc
