@@ -11,7 +11,7 @@ from ..ops import quantise
 from ..recipes import SCALE_BLOCK
 from ..runtime.torch_tensors import torch, torch_dtype
 from . import moe_packed
-from .moe_sizes import BLOCKS, FORMS, FP8_ROWS, INT8_ROWS, MXFP4_FP8, WIDE, Sizes
+from .moe_sizes import BLOCKS, FORMS, FP8_ROWS, INT8_ROWS, MXFP4_BLOCKS, MXFP4_FP8, WIDE, Sizes
 
 SPREAD = 0.02  # standard deviation of weights, as models are initialised with
 
@@ -69,13 +69,13 @@ class Weights:
     @property
     def requantised(self) -> bool:
         """Whether rows of numbers become codes before each GEMM."""
-        return self.kind in ROWS or self.kind == BLOCKS
+        return self.kind in ROWS or self.kind in QUANTISED
 
     def rounded(self, rows: Any) -> Any:
         """float64 rows, after they were quantised as gemmgen quantises them for these weights."""
         if self.kind in ROWS:
             return _by_row(rows, ROWS[self.kind])
-        return as_fp8(rows) if self.kind == BLOCKS else as_it_is(rows)
+        return QUANTISED.get(self.kind, as_it_is)(rows)
 
     def plain(self, expert: int) -> tuple[Any, Any, Any]:
         """Of the BF16 ones."""
@@ -243,6 +243,15 @@ def as_fp8(x: Any) -> Any:
     """float64, after it was quantised per row and 128 columns."""
     q, scale = quantise.by_torch(x, "columns", "e4m3", False)
     return q.double() * scale.double().repeat_interleave(SCALE_BLOCK, -1)[..., : x.shape[-1]]
+
+
+def _as_fp8_of_bf16(x: Any) -> Any:
+    """The same, after it was rounded to BF16."""
+    return as_fp8(x.bfloat16())
+
+
+# Of rows that have a scale for each 128 features.
+QUANTISED: dict[str, Callable[[Any], Any]] = {BLOCKS: as_fp8, MXFP4_BLOCKS: _as_fp8_of_bf16}
 
 
 def _by_row(x: Any, dtype: str) -> Any:

@@ -8,9 +8,9 @@ from typing import Any
 
 from .. import formats, quant
 from ..ir.dtypes import E4M3
-from ..ir.packed import COLUMNS, ROWS
+from ..ir.packed import BY_BLOCK, COLUMNS, ROWS
 from ..runtime.torch_tensors import torch, torch_dtype
-from .moe_sizes import FORMS
+from .moe_sizes import FORMS, MXFP4_BLOCKS, MXFP4_FP8
 
 POOL = 64  # blocks
 
@@ -54,8 +54,8 @@ def empty(kind: str, experts: int, rows: int, columns: int, device: str) -> tupl
 
 def told(kind: str) -> dict[str, str]:
     """What `ops.moe` is told of them."""
-    form = FORMS[kind]
-    return {"packed": form.name} | ({"activations": E4M3.name} if form.to == E4M3 else {})
+    by = {MXFP4_FP8: E4M3.name, MXFP4_BLOCKS: BY_BLOCK}.get(kind)
+    return {"packed": FORMS[kind].name} | ({"activations": by} if by else {})
 
 
 def numbers(kind: str, blocks: Any, factors: Any, rows: int, columns: int) -> Any:

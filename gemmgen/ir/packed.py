@@ -28,7 +28,7 @@ from .codings import (
     Lookup,
     coding,
 )
-from .dtypes import BF16, DTYPES, E4M3, F16, F32, DType
+from .dtypes import BF16, E4M3, F16, F32, DType
 
 E8M0 = "e8m0"  # a scale that is an exponent
 E8M0_BIAS = 127
@@ -221,7 +221,9 @@ OF_8_BITS = {
     for to in OF_16_BITS
 }  # fmt: skip
 BY_BITS = {4: FORMS, 8: OF_8_BITS}  # of a code
-ACTIVATIONS = (None, E4M3.name)  # of x's own 16 bits, and quantised
+# What layers multiply packed weights by: x in its own 16 bits, or quantised to E4M3, with a scale for each row, or for each 128 columns of one.
+BY_BLOCK = f"{E4M3.name}_{COLUMNS}"
+ACTIVATIONS = (None, E4M3.name, BY_BLOCK)
 # Of 4 bits, of products with 16 bits, which their names say.
 NAMED = {name: form for to in OF_16_BITS for name, form in FORMS[to].items()}
 
@@ -232,10 +234,10 @@ def forms(bits: int, to: DType) -> dict[str, Form]:
 
 
 def named_for(activations: str | None, bits: int = 4) -> dict[str, Form]:
-    """By name, what is packed of codes of so many bits for products with 16 bits, None, or with activations that are quantised to FP8, "e4m3"."""
+    """By name, what is packed of codes of so many bits for products with 16 bits, None, or with activations that are quantised to FP8."""
     if activations is None:
         return {name: form for to in OF_16_BITS for name, form in forms(bits, to).items()}
-    return forms(bits, DTYPES[activations])
+    return forms(bits, E4M3)
 
 
 def every_name() -> tuple[str, ...]:

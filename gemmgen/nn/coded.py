@@ -8,8 +8,8 @@ from typing import Any
 from .. import formats, quant
 from ..errors import ArgumentError
 from ..ir.codings import INT4
-from ..ir.dtypes import BF16, F16
-from ..ir.packed import COLUMNS, ROWS, Form, named_for
+from ..ir.dtypes import BF16, E4M3, F16
+from ..ir.packed import BY_BLOCK, COLUMNS, ROWS, Form, named_for
 from ..ops.mixture_packed import check_activations
 from ..runtime.torch_tensors import torch_dtype
 from .frozen import WIDE, Kept, gemmgen, torch_
@@ -20,7 +20,7 @@ EXTRA = "_extra_state"  # what torch calls it in a state_dict
 class Coded(Kept):
     """A module with buffers of packed weights, uint8, and of factors and biases, float32, which no change of a model's dtype touches. No gradients.
 
-    weights: the name of their form, which says the dtype of activations too. activations: None: that dtype; "e4m3": bfloat16, quantised per row to FP8, by blocks for that. A `state_dict` holds `facts` of the blocks, and a layer takes none of other blocks.
+    weights: the name of their form, which says the dtype of activations too. activations: None: that dtype; "e4m3": bfloat16, quantised per row to FP8, by blocks for that; "e4m3_128": the same with a scale for each 128 columns of a row. A `state_dict` holds `facts` of the blocks, and a layer takes none of other blocks.
     """
 
     bits = 4  # of a code
@@ -44,15 +44,32 @@ class Coded(Kept):
     @property
     def said(self) -> str:
         """What blocks are packed from, and for, in facts."""
+        return self.weights if self.activations is None else f"{self.weights} by {self.form.to}"
+
+    @property
+    def by(self) -> str:
+        """The same, and how rows are quantised, for a reader."""
         return self.weights if self.activations is None else f"{self.weights} by {self.activations}"
+
+    def quantised_rows(self, x: Any) -> tuple[Any, Any]:
+        """x [..., K] in FP8, and its scales, [..., 1] or [..., ceil(K/128)]."""
+        if self.activations == BY_BLOCK:
+            codes, scale = gemmgen.quantise_rows(x)
+            return codes, scale
+        codes, scale = gemmgen.quantise_rows(x, None)
+        return codes, scale.unsqueeze(-1)
 
     def product(self, name: str, x: Any, *operands: Any, **given: Any) -> Any:
         """What the operator of packed weights gives that is called so, "gemm" or another, of rows in the layer's dtype: quantised first if activations are."""
         given["weights"] = self.weights
         if self.activations is None:
             return getattr(gemmgen, f"w{self.bits}a16_{name}")(x, *operands, **given)
-        codes, scale = gemmgen.quantise_rows(x, None)
-        return getattr(gemmgen, f"w4a8_{name}")(codes, *operands, scale_a=scale, **given)
+        codes, scale = self.quantised_rows(x)
+        if self.activations == BY_BLOCK:
+            by_block = getattr(gemmgen, f"w4a8_block_{name}")
+            return by_block(codes, scale, *operands, scale_a_layout="mn", **given)
+        of_rows = {"scale_a": scale.squeeze(-1), **given}
+        return getattr(gemmgen, f"w4a8_{name}")(codes, *operands, **of_rows)
 
     @property
     def facts(self) -> str:
@@ -121,6 +138,25 @@ class Coded(Kept):
                 f"must not: weights of {self.bits} bits have no gradients; say torch.no_grad()"
             )
             raise ArgumentError("x", "requires a gradient", allowed)
+
+
+def activations_of(packed: quant.Packed, activations: str | None) -> str | None:
+    """What a layer over `packed` is told, where `activations` are asked for or, None, as blocks say. Raises ArgumentError."""
+    check_activations(activations)
+    if activations is not None and packed.activations is None:
+        allowed = f"must be None: blocks are packed for {packed.dtype}"
+        raise ArgumentError("activations", activations, allowed)
+    return activations or packed.activations
+
+
+def dtype_for(activations: str | None, dtype: Any) -> Any:
+    """What weights are packed for, where a caller asks for `activations`, or for `dtype`. Raises ArgumentError."""
+    check_activations(activations)
+    fp8 = torch_dtype(E4M3)
+    if activations is not None and dtype not in (None, fp8):
+        allowed = f"must be None or {fp8}, for activations={activations!r}"
+        raise ArgumentError("dtype", dtype, allowed)
+    return dtype if activations is None else fp8
 
 
 def check_packed(name: str, packed: Any, sides: int) -> None:

@@ -17,7 +17,7 @@ from ..ops.names import ArgumentNames
 from ..quant.quantised import in_turn
 from ..torch_ops.dtensor import is_dtensor
 from ..torch_ops.gates import GATES, clamped, gated
-from .coded import Coded, check_packed, packed_alike
+from .coded import Coded, activations_of, check_packed, dtype_for, packed_alike
 from .experts import CALLS, as_ids, check_choices
 from .frozen import gemmgen, own, torch_
 
@@ -88,9 +88,10 @@ class Experts4bit(Coded):
         down_bias: Any = None,
         order: str = "alternating",
         activation: str = "swiglu",
+        activations: str | None = None,
     ) -> Experts4bit:
         """One over the memory of gate_up [experts, 2 * intermediate, hidden] and down [experts, hidden, intermediate], of one format. Biases: both or none,
-        bfloat16, float16 or float32 [experts, 2 * intermediate] and [experts, hidden]. Raises ArgumentError."""
+        bfloat16, float16 or float32 [experts, 2 * intermediate] and [experts, hidden]. activations: as of `Linear4bit.from_packed`. Raises ArgumentError."""
         check_packed("gate_up", gate_up, 3)
         check_packed("down", down, 3)
         experts, both, hidden = gate_up.shape
@@ -100,7 +101,10 @@ class Experts4bit(Coded):
         if down.shape != (experts, hidden, both // 2):
             allowed = f"must be {[experts, hidden, both // 2]}, as gate_up's"
             raise ArgumentError("down shape", down.shape, allowed)
-        of = [{"weights": x.weights, "activations": x.activations} for x in (gate_up, down)]
+        of = [
+            {"weights": x.weights, "activations": activations_of(x, activations)}
+            for x in (gate_up, down)
+        ]
         if of[0] != of[1]:
             allowed = f"must be {gate_up.weights} for {gate_up.dtype}, as gate_up's"
             raise ArgumentError("down format", f"{down.weights} for {down.dtype}", allowed)
@@ -123,7 +127,8 @@ class Experts4bit(Coded):
         if given.get("order") == "halves":
             with OF_GATE_UP:
                 given, gate_up = _in_turn(given), quant.alternating(gate_up)
-        packed = packed_alike({"gate_up": gate_up, "down": down}, dtype)
+        to = dtype_for(given.get("activations"), dtype)
+        packed = packed_alike({"gate_up": gate_up, "down": down}, to)
         return cls.from_packed(*packed, **given)
 
     def forward(self, x: Any, chosen: Any, weights: Any) -> Any:
@@ -169,11 +174,10 @@ class Experts4bit(Coded):
         )
 
     def leaving(self, x: Any) -> tuple[Any, Any]:
-        """What copies of tokens [tokens, hidden] are made of, where ranks divide the experts: rows, and their scales [tokens, 1] if they are quantised before they are copied."""
+        """What copies of tokens [tokens, hidden] are made of, where ranks divide the experts: rows, and their scales [tokens, 1] or [tokens, ceil(hidden / 128)] if they are quantised before they are copied."""
         if self.activations is None or not self.fused:
             return x, None
-        codes, scale = gemmgen.quantise_rows(x, None)
-        return codes, scale.unsqueeze(-1)
+        return self.quantised_rows(x)
 
     def multiply(
         self,
@@ -276,7 +280,7 @@ class Experts4bit(Coded):
     def extra_repr(self) -> str:
         sides = f"hidden={self.hidden}, intermediate={self.intermediate}"
         how = f"order={self.order}, activation={self.activation}, bias={self.down_bias is not None}"
-        return f"experts={self.experts}, {sides}, {how}, weight={self.said}, x={self.dtype}"
+        return f"experts={self.experts}, {sides}, {how}, weight={self.by}, x={self.dtype}"
 
 
 def _in_turn(given: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..problem import Problem
-from . import mixture_by_row
+from . import mixture_by_row, mixture_packed
 from .combining import combine
 from .grouped import fp8_block_grouped_gemm, grouped_gemm
 from .grouped_scaled import fp8_grouped_gemm, int8_grouped_gemm
@@ -18,6 +18,7 @@ from .routing import route
 from .spreading import spread
 from .tensors import check_no_gradient
 from .w4a8 import w4a8_grouped_gemm
+from .w4a8_block import w4a8_block_grouped_gemm
 from .w4a16 import w4a16_grouped_gemm
 
 # Rows of an expert in the mean, up to which the first GEMM takes tokens by index. Measured, it took 0.95 to 1.00 of the time with
@@ -55,7 +56,7 @@ def moe(
     order: of w1's rows: "alternating" between gate and up, one GEMM with an epilogue that pairs columns; or "halves", gate's, then up's, as checkpoints
     have them: a GEMM each, the second of which reads the first's result, rounded to bfloat16. Those need I to be a multiple of 128 where blocks have scales.
     packed: the name of what w1 and w2 are packed from (`gemmgen.quant.Packed.weights`): they are `blocks` then, uint8 [E, 2 * I / 64, ceil(H/128), bytes of a block] and [E, ceil(H/64), ceil(I/128), bytes], contiguous, of rows that alternate; I is a multiple of 32, I and H of the columns that share a scale.
-    scale_w1 and scale_w2 are their `factors` [E, 2 * I] and [E, H] where they have some, else None. activations: None: x, add and the result are of the dtype that blocks are packed for, bfloat16 or float16; "e4m3": of blocks for that x and what `epilogue` gives are quantised per row, as above.
+    scale_w1 and scale_w2 are their `factors` [E, 2 * I] and [E, H] where they have some, else None. activations: None: x, add and the result are of the dtype that blocks are packed for, bfloat16 or float16; "e4m3": of blocks for that x and what `epilogue` gives are quantised per row, as above; "e4m3_128": per row and 128 columns, what `epilogue` gives rounded to bfloat16 before.
     epilogue: f: "swiglu"; "geglu" by erf, "geglu_tanh", "reglu"; or "swiglu_clamped", gpt-oss's, with alpha 1.702 and limit 7. bias_w1: float32 [E, 2 * I], in the order of
     w1's rows; bias_w2: float32 [E, H]; both or none, contiguous. They are added to what the products give, before f and before weights.
     chosen: int32 or int64 [T, top], ids of `experts` (None: of first + E), of which w1 and w2 have E, at most 512, from `first` on. A choice of others, and an id that
@@ -109,7 +110,7 @@ def results(
 def _quantised_tokens(calls: Calls, w: Experts, x: Any) -> tuple[Any, Any]:
     if w.by_row:
         return mixture_by_row.quantised(calls, w, x)
-    return calls.quantise_rows(x) if w.by_block else (x, None)
+    return calls.quantise_rows(x) if w.by_block or w.coded_by_block else (x, None)
 
 
 def expected_of(copies: int, experts: int, held: int) -> tuple[int, int]:
@@ -139,6 +140,8 @@ def multiplied(
     said |= {"expected_rows": expected_rows, "expected_groups": expected_groups}
     if w.by_row:
         return mixture_by_row.multiplied(calls, w, a, said)
+    if w.coded_by_block:
+        return mixture_packed.multiplied(calls, w, a, said)
     after = w.after(a[0].shape[1])
     if w.by_block:
         said |= {"scale_a_layout": "mn"}
@@ -184,4 +187,5 @@ CALLS = Calls(
     integers=int8_grouped_gemm,
     coded=w4a16_grouped_gemm,
     coded_by_row=w4a8_grouped_gemm,
+    coded_by_block=w4a8_block_grouped_gemm,
 )

@@ -1,8 +1,8 @@
-"""What a layer of experts refuses of packed weights of 4 bits."""
+"""A layer of experts of packed weights of 4 bits: what it refuses, and its GEMMs where rows are quantised with a scale for each 128 columns."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ArgumentError
 from ..ir.dtypes import BF16, E4M3, F32
@@ -11,6 +11,9 @@ from ..routing import MOST_EXPERTS
 from ..runtime.torch_tensors import dtype_of, torch
 from .mixture_weights import Experts
 from .tensors import check_shape
+
+if TYPE_CHECKING:
+    from .mixture_calls import Calls
 
 
 def check_said(packed: Any, activations: Any) -> None:
@@ -29,8 +32,19 @@ def check_said(packed: Any, activations: Any) -> None:
 def check_activations(activations: Any) -> None:
     """Raise ArgumentError unless x is multiplied in that."""
     if activations not in ACTIVATIONS:
-        allowed = f"must be {E4M3.name}, or None for x's dtype"
+        allowed = f"must be {' or '.join(filter(None, ACTIVATIONS))}, or None for x's dtype"
         raise ArgumentError("activations", activations, allowed)
+
+
+def multiplied(calls: Calls, w: Experts, a: list[Any], said: dict[str, Any]) -> Any:
+    """bfloat16 [M, H]. a: rows, and their scales, float32 [M, ceil(H/128)], contiguous along M; emptied. said: of every GEMM."""
+    gemm, after = calls.coded_by_block, w.after(a[0].shape[1])
+    said = {"out_dtype": BF16.name, "scale_a_layout": "mn", **said}
+    h = gemm(*a, w.w1, **w.activation(), **said)
+    a.clear()
+    codes, scale = calls.quantise_rows(h)
+    del h  # which nothing reads any more
+    return gemm(codes, scale, w.w2, **after, **said)
 
 
 def check(w: Experts, x: Any) -> None:

@@ -10,7 +10,7 @@ from ..activations import LIMIT as LIMIT
 from ..epilogues import gated_name
 from ..epilogues import paired_name as paired_name
 from ..ir.dtypes import E4M3, F32
-from ..ir.packed import ROWS, Form, named_for
+from ..ir.packed import BY_BLOCK, ROWS, Form, named_for
 from ..problem_checks import BOX_BYTES
 from .calls import SCALE_BLOCK
 
@@ -56,8 +56,8 @@ class Experts:
     @property
     def by_row(self) -> bool:
         """Whether rows of tokens are quantised, with one scale each, and those of weights have one each."""
-        if self.form is not None:
-            return self.form.to == E4M3
+        if self.packed is not None:
+            return self.activations == E4M3.name
         return self.scaled and len(self.scale_w1.shape) == 2
 
     @property
@@ -66,9 +66,14 @@ class Experts:
         return self.scaled and self.packed is None and not self.by_row
 
     @property
+    def coded_by_block(self) -> bool:
+        """Whether weights are packed, and rows of tokens have a scale for each 128 columns."""
+        return self.packed is not None and self.activations == BY_BLOCK
+
+    @property
     def alignment(self) -> int:
         """Of the rows where an expert's begin: few lie between two experts, or none."""
-        return SCALED_ROWS if self.by_block else 1
+        return SCALED_ROWS if self.by_block or self.coded_by_block else 1
 
     @property
     def inner(self) -> int:

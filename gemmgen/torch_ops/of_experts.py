@@ -28,6 +28,7 @@ def calls() -> Calls:
         integers=ops.int8_grouped_gemm,
         coded=ops.w4a16_grouped_gemm,
         coded_by_row=ops.w4a8_grouped_gemm,
+        coded_by_block=ops.w4a8_block_grouped_gemm,
     )
 
 

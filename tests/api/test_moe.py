@@ -37,7 +37,8 @@ from gemmgen.ops import mixture  # noqa: E402
 
 EXPERTS, HIDDEN, INNER = 6, 256, 128
 BOUND = {"fp8": 0.08, "bf16": 0.01, "fp8 rows": 0.08, "int8": 0.03}
-BOUND |= dict.fromkeys(CODED, BOUND["bf16"]) | {"mxfp4 f16": 0.002, "mxfp4 fp8": 0.08}
+BOUND |= dict.fromkeys(CODED, BOUND["bf16"]) | {"mxfp4 f16": 0.002}
+BOUND |= dict.fromkeys(("mxfp4 fp8", "mxfp4 fp8 blocks"), BOUND["fp8"])
 
 
 @pytest.fixture(autouse=True)
@@ -63,6 +64,7 @@ def called(on_cpu, monkeypatch):  # noqa: F811
         "integers",
         "coded",
         "coded_by_row",
+        "coded_by_block",
     )
     calls = {name: noted(name, getattr(CALLS, name)) for name in names}
     monkeypatch.setattr(mixture, "CALLS", replace(CALLS, **calls))
@@ -148,11 +150,11 @@ def test_what_a_module_of_the_same_weights_gives():
     assert torch.equal(mine(of["x"], of["chosen"], of["weights"]), ops.moe(**of))
 
 
-@pytest.mark.parametrize("kind", [x for x in CODED if x != "mxfp4 fp8"])
+@pytest.mark.parametrize("kind", CODED)
 def test_what_a_module_of_packed_weights_gives(kind):
     """To the bit."""
     of = given(kind=kind, epilogue="swiglu_clamped") | biases_of(EXPERTS, HIDDEN, INNER)
-    biased = {"activation": of["epilogue"], "bias": True}
+    biased = {"activation": of["epilogue"], "bias": True, "activations": of.get("activations")}
     mine = nn.Experts4bit(EXPERTS, HIDDEN, INNER, weights=of["packed"], **biased)
     names = {"w1": "gate_up", "w2": "down", "bias_w1": "gate_up_bias", "bias_w2": "down_bias"}
     names |= {"scale_w1": "gate_up_factors", "scale_w2": "down_factors"}
@@ -177,6 +179,10 @@ LAUNCHES = {
         "mxfp4 fp8",
         "alternating",
     ): "route quantise_rows spread coded_by_row quantise_rows coded_by_row combine",
+    (
+        "mxfp4 fp8 blocks",
+        "alternating",
+    ): "route quantise_rows spread coded_by_block quantise_rows coded_by_block combine",
 }
 
 

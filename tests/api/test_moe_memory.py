@@ -20,7 +20,16 @@ from gemmgen.nn.experts import CALLS  # noqa: E402
 from gemmgen.ops import mixture  # noqa: E402
 from gemmgen.target import H200  # noqa: E402
 
-GEMMS = ("plain", "blocks", "quantised", "by_row", "integers", "coded", "coded_by_row")
+GEMMS = (
+    "plain",
+    "blocks",
+    "quantised",
+    "by_row",
+    "integers",
+    "coded",
+    "coded_by_row",
+    "coded_by_block",
+)
 
 
 @pytest.fixture
@@ -53,8 +62,9 @@ def test_rows_are_free_before_the_second_gemm(kind, order, held):
     tokens, experts, hidden, inner, top = 40, 4, 384, 256, 3
     w = weights_of(experts, hidden, inner, kind=kind, order=order)
     mixture.moe(drawn(tokens, hidden, kind=kind), **w, **choices(tokens, top, experts), order=order)
-    blocks = w.get("scale_w1") is not None and w["scale_w1"].dim() == 3
-    rows = ops.routing.rows_of(tokens * top, experts, 4 if blocks else 1)
+    scale = w.get("scale_w1")
+    gaps = w.get("activations") == "e4m3_128" or (scale is not None and scale.dim() == 3)
+    rows = ops.routing.rows_of(tokens * top, experts, 4 if gaps else 1)
     first, last = (
         [s for s, dtype in x if dtype != torch.int32 and s[-1] in (hidden, inner)]
         for x in (held[0], held[-1])
@@ -89,7 +99,8 @@ def test_bytes_of_tensors_that_are_not_there(kind, order):
     assert torch_ops.moe_bytes(**meta) == found > 2 * 384 * 120
     assert torch_ops.moe_bytes(**given(4000)) > 10 * found
     scale = of.get("scale_w1")
-    fewer = scale is not None and (scale.dim() == 3 or order == "halves")  # gaps, or copied scales
+    gaps = of.get("activations") == "e4m3_128" or (scale is not None and scale.dim() == 3)
+    fewer = gaps or (scale is not None and order == "halves")  # of which scales are copied
     one = torch_ops.moe_bytes(**given(40, 1), experts=4)
     assert one < found if fewer else one == found
     biased = of | biases_of(4, 384, 256)

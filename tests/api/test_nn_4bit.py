@@ -220,6 +220,29 @@ def test_blocks_for_rows_that_are_quantised_are_of_them_alone():
     assert torch.equal(compiled(x), empty(x))
 
 
+@pytest.mark.parametrize("lead", ((3,), (2, 4), (0,)))
+def test_rows_that_have_a_scale_for_each_128(lead):
+    """The same blocks, and a state_dict of either loads into the other."""
+    layer, x = by_fp8(), torch.randn(*lead, K).to(BF16)
+    held = quant.Packed(format=formats.MXFP4, dtype=E4M3, blocks=layer.blocks, shape=(N, K), factors=layer.factors)  # fmt: skip
+    fine = nn.Linear4bit.from_packed(held, activations="e4m3_128")
+    assert fine.blocks is layer.blocks and "by e4m3_128, x=torch.bfloat16" in repr(fine)
+    y = fine(x)
+    assert y.shape == (*lead, N) and y.dtype == BF16
+    if x.numel():
+        q, scale = ops.quantise_rows(x.reshape(-1, K))
+        rows = q.double() * scale.double().repeat_interleave(128, -1)[:, :K]
+        assert near(y, rows.view(x.shape) @ four_bits.exact(held).mT)
+    empty = nn.Linear4bit(K, N, bias=False, weights=layer.weights, activations="e4m3_128")
+    empty.load_state_dict(layer.state_dict())
+    same(states(empty), states(fine))
+    assert torch.equal(torch.compile(empty, backend="aot_eager", fullgraph=True)(x), y)
+    wide = torch.nn.Linear(K, N, bias=False)
+    made = nn.Linear4bit.from_linear(wide, formats.MXFP4, activations="e4m3_128")
+    same(states(made), states(nn.Linear4bit.from_linear(wide, formats.MXFP4, FP8)))
+    assert made.activations == "e4m3_128"
+
+
 PLAIN = {"in_features": K, "out_features": N}
 PACKED = quant.pack(quant.of(torch.randn(N, K), formats.int4(128, "bf16")))
 
@@ -237,6 +260,11 @@ PACKED = quant.pack(quant.of(torch.randn(N, K), formats.int4(128, "bf16")))
         (lambda: nn.Linear4bit.from_quantised(quantised(N, K), dtype=FP8), "dtype"),
         (lambda: nn.Linear4bit.from_quantised(quantised(N, K, form="nvfp4"), dtype=FP8), "dtype"),
         (lambda: nn.Linear4bit(**PLAIN, activations="bf16"), "activations"),
+        (lambda: nn.Linear4bit(**PLAIN, activations="e4m3_128"), "weights"),
+        (lambda: nn.Linear4bit.from_packed(PACKED, activations="e4m3_128"), "activations"),
+        (lambda: nn.Linear4bit.from_packed(PACKED, activations="e4m3_64"), "activations"),
+        (lambda: nn.Linear4bit.from_quantised(quantised(N, K, form="mxfp4"), dtype=BF16, activations="e4m3_128"), "dtype"),
+        (lambda: nn.Linear8bit(**PLAIN, activations="e4m3_128"), "activations"),
         (lambda: by_fp8()(torch.zeros(2, K).half()), "x dtype"),
         (lambda: nn.Linear4bit.from_packed(PACKED, 1.0), "bias"),
         (lambda: nn.Linear4bit.from_packed(PACKED, torch.zeros(N + 1)), "bias shape"),

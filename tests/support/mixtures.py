@@ -12,13 +12,14 @@ from gemmgen.ir.packed import named_for
 
 BF16, F16, F32, FP8 = torch.bfloat16, torch.float16, torch.float32, torch.float8_e4m3fn
 BY_ROW = {"fp8 rows": "e4m3", "int8": "s8"}  # kinds of weights whose rows have one scale each
-# Of packed weights, their format, and what they are packed for. Rows of w1 alternate.
+# Of packed weights, their format, what they are packed for, and how rows are quantised for that if not with one scale each. Rows of w1 alternate.
 CODED = {
     "int4": (formats.int4(64, "bf16", zeros=True), BF16),
     "mxfp4": (formats.MXFP4, BF16),
     "nvfp4": (formats.NVFP4, BF16),
     "mxfp4 f16": (formats.MXFP4, F16),
     "mxfp4 fp8": (formats.MXFP4, FP8),
+    "mxfp4 fp8 blocks": (formats.MXFP4, FP8, "e4m3_128"),
 }
 PLAIN = ("fp8", "bf16", *BY_ROW)
 KINDS = (*PLAIN, *CODED)
@@ -50,12 +51,12 @@ def weights_of(experts, hidden, inner, device="cpu", kind="fp8", order="alternat
     return {"w1": w1, "w2": w2, "scale_w1": scale_w1, "scale_w2": scale_w2}
 
 
-def packed(both, down, form, dtype):
+def packed(both, down, form, dtype, activations="e4m3"):
     """w1 and w2 that are quantised and packed, with their factors where they have some."""
     w1, w2 = (quant.pack(quant.of(x, form), dtype) for x in (both, down))
     found = {"w1": w1.blocks, "w2": w2.blocks, "packed": w1.weights}
     found |= {} if w1.factors is None else {"scale_w1": w1.factors, "scale_w2": w2.factors}
-    return found | ({"activations": "e4m3"} if dtype == FP8 else {})
+    return found | ({"activations": activations} if dtype == FP8 else {})
 
 
 def unpacked(blocks, factors, rows, columns, weights, activations=None):
