@@ -11,7 +11,6 @@ from .ir.dtypes import F32, DType
 from .ir.expr import ACC, Expr, fold
 from .ir.groupings import GROUPINGS
 from .ir.heads import check_boxes
-from .ir.packed import forms
 from .ir.pages import ROWS as PAGE_ROWS
 from .ir.row_sums import fold_rows, windows
 from .ir.walks import WINDOWS
@@ -32,7 +31,7 @@ def check_operands(p: P, sums: Recipe) -> None:
 
 def check_weights(p: P, sums: Recipe) -> None:
     """Raise ArgumentError for weights that are none, of a layout of their own, or of groups that split their K; for a family that has none, for any."""
-    known = forms(sums.coded, p.b) if sums.coded else ("",)
+    known = sums.weights(p.b)
     if not isinstance(p.weights, str) or p.weights not in known:
         allowed = (
             f"must be one of {', '.join(known)}" if sums.coded else f"must be '' in {p.family}"

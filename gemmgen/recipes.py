@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from .errors import ArgumentError, GemmgenError
 from .ir.dtypes import BF16, E4M3, E5M2, F16, S8, DType
+from .ir.packed import forms
 from .ir.promotion import SCALE_BLOCK as SCALE_BLOCK
 
 
@@ -59,6 +60,11 @@ class Recipe:
     def scales_columns(self) -> bool:
         """Whether each column of a tile has a scale of its own in every K block."""
         return self.scale_rows == 1
+
+    def weights(self, b: DType) -> tuple[str, ...]:
+        """Names of what B may be packed from where it is multiplied as `b`; "" where it is numbers. Scales of sums over 128 of K are for sums that are promoted."""
+        found = forms(self.coded, b) if self.coded else {}
+        return tuple(n for n, f in found.items() if self.promotes or not f.scales_sums) or ("",)
 
 
 # How the families are called: what is made for one of them says so by these, and asks recipes for the rest.

@@ -39,7 +39,7 @@ class Case:
 
     a, b: as the problem's layout stores them; of packed weights b is blocks. wide: b in numbers, itself unless it is packed. scale_a float32 [M, ceil(K/128)], contiguous along M;
     scale_b float32 [ceil(N/128), ceil(K/128)], where columns have their own [N, ceil(K/128)], contiguous along N:
-    drawn for every family, read by those with block scales. rows [M], columns [N]: scales of the others. given:
+    drawn for every family, read by those with block scales; of packed weights those of sums, which lie in the blocks, or None. rows [M], columns [N]: scales of the others. given:
     what the problem's epilogue reads, by name, with `rows` and `columns` for scales of them.
     """
 
@@ -76,6 +76,7 @@ def make(p: Problem, shape: Shape, data: Data) -> Case:
     scale_a, scale_b = _scales(p, (m, k), (n, k), data)
     rows, columns = data.scales(m), data.scales(n)
     a, b, wide = drawn(p, (m, n, k), data)
+    scale_b = coded.sum_scales(p.form, b, (n, k)) if p.form else scale_b
     given = arguments(p, (m, n), 1, data)
     scales = {PerRow("scale_a"): rows, PerColumn("scale_b"): columns}
     given |= {x.name: scales[x] for x in read(p.epilogue) if x in scales}

@@ -6,7 +6,7 @@ from typing import Any
 
 from .. import quant
 from ..formats import named
-from ..ir.codings import FP8, ZERO, Bits, Coding
+from ..ir.codings import FP8, ZERO, Bits, Coding, Sizes
 from ..ir.packed import COLUMNS, PAIRS, ROWS, Form
 from ..runtime.torch_tensors import torch, torch_dtype
 from .data import EXACT, Data
@@ -39,6 +39,13 @@ def drawn(form: Form, sides: tuple[int, ...], data: Data) -> quant.Packed:
     )
 
 
+def sum_scales(form: Form, blocks: Any, sides: tuple[int, ...]) -> Any:
+    """Of blocks of weights [..., N, K], what sums over each 128 columns are scaled by, float32 [..., N, ceil(K/128)]; None where weights are scaled themselves."""
+    held = quant.Packed(format=named(form.format), dtype=form.to, blocks=blocks, shape=sides)
+    scales = held.sum_scales()
+    return scales if scales is None else scales.to(blocks.device)
+
+
 def _finite(codes: Any, places: tuple[Bits, ...], data: Data) -> Any:
     """Codes of E4M3 that lie at `places` of each half of a word, without NaN; exact ones are from 2 to 30, either sign, of which sums are exact."""
     halves = codes.view(torch().int16).int()
@@ -62,6 +69,9 @@ def _records(form: Form, shape: tuple[int, ...], data: Data) -> Any:
         fraction = integers(0, 1 if data.kind == EXACT else 1 << form.record_bits)
         exponents = integers(-1, 2) + form.record_bias << form.record_bits
         return (exponents + fraction).to(torch().uint8)
+    if form.by == "whole":
+        assert isinstance(form.coding, Sizes)
+        return data.scales(*shape) * 2.0**form.coding.left
     scales = data.scales(*shape).to(torch_dtype(form.to))
     if not form.zeros:
         return scales

@@ -11,7 +11,17 @@ from ..ops import quantise
 from ..recipes import SCALE_BLOCK
 from ..runtime.torch_tensors import torch, torch_dtype
 from . import moe_packed
-from .moe_sizes import BLOCKS, FORMS, FP8_ROWS, INT8_ROWS, MXFP4_BLOCKS, MXFP4_FP8, WIDE, Sizes
+from .moe_sizes import (
+    BLOCKS,
+    FORMS,
+    FP8_ROWS,
+    INT4_BLOCKS,
+    INT8_ROWS,
+    MXFP4_BLOCKS,
+    MXFP4_FP8,
+    WIDE,
+    Sizes,
+)
 
 SPREAD = 0.02  # standard deviation of weights, as models are initialised with
 
@@ -251,7 +261,10 @@ def _as_fp8_of_bf16(x: Any) -> Any:
 
 
 # Of rows that have a scale for each 128 features.
-QUANTISED: dict[str, Callable[[Any], Any]] = {BLOCKS: as_fp8, MXFP4_BLOCKS: _as_fp8_of_bf16}
+QUANTISED: dict[str, Callable[[Any], Any]] = {
+    BLOCKS: as_fp8,
+    **dict.fromkeys((MXFP4_BLOCKS, INT4_BLOCKS), _as_fp8_of_bf16),
+}
 
 
 def _by_row(x: Any, dtype: str) -> Any:

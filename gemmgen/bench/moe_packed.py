@@ -10,7 +10,7 @@ from .. import formats, quant
 from ..ir.dtypes import E4M3
 from ..ir.packed import BY_BLOCK, COLUMNS, ROWS
 from ..runtime.torch_tensors import torch, torch_dtype
-from .moe_sizes import FORMS, MXFP4_BLOCKS, MXFP4_FP8
+from .moe_sizes import FORMS, INT4_BLOCKS, MXFP4_BLOCKS, MXFP4_FP8
 
 POOL = 64  # blocks
 
@@ -54,7 +54,7 @@ def empty(kind: str, experts: int, rows: int, columns: int, device: str) -> tupl
 
 def told(kind: str) -> dict[str, str]:
     """What `ops.moe` is told of them."""
-    by = {MXFP4_FP8: E4M3.name, MXFP4_BLOCKS: BY_BLOCK}.get(kind)
+    by = {MXFP4_FP8: E4M3.name, MXFP4_BLOCKS: BY_BLOCK, INT4_BLOCKS: BY_BLOCK}.get(kind)
     return {"packed": FORMS[kind].name} | ({"activations": by} if by else {})
 
 
@@ -64,5 +64,8 @@ def numbers(kind: str, blocks: Any, factors: Any, rows: int, columns: int) -> An
     held = quant.Packed(
         format=formats.named(form.format), dtype=form.to, blocks=blocks, shape=(rows, columns)
     )
-    found = held.numbers().double()
+    found, scales = held.numbers().double(), held.sum_scales()
+    if scales is not None:
+        wide = scales.double().repeat_interleave(COLUMNS, -1)[..., :columns]
+        found = found * wide.to(found.device)
     return found if factors is None else found * factors.double().unsqueeze(-1)

@@ -27,8 +27,9 @@ KINDS = {
     "mxfp4": "MXFP4 by BF16",
     "mxfp4-fp8": "MXFP4 by FP8 with a scale per token",
     "mxfp4-fp8-blocks": "MXFP4 by FP8 with a scale per token and 128 features",
+    "int4-fp8-blocks": "INT4 with a scale per 128 of a row, by FP8 with a scale per token and 128 features",
 }
-BLOCKS, FP8_ROWS, INT8_ROWS, WIDE, INT4, MXFP4, MXFP4_FP8, MXFP4_BLOCKS = KINDS
+BLOCKS, FP8_ROWS, INT8_ROWS, WIDE, INT4, MXFP4, MXFP4_FP8, MXFP4_BLOCKS, INT4_BLOCKS = KINDS
 BITS = {
     BLOCKS: 8,
     FP8_ROWS: 8,
@@ -38,6 +39,7 @@ BITS = {
     MXFP4: 4,
     MXFP4_FP8: 4,
     MXFP4_BLOCKS: 4,
+    INT4_BLOCKS: 4,
 }  # of a weight
 FORMS = {
     INT4: Form(element=codings.INT4, to=BF16, group=GROUPS[-1]),
@@ -45,6 +47,7 @@ FORMS = {
     **dict.fromkeys(
         (MXFP4_FP8, MXFP4_BLOCKS), Form(element=codings.E2M1, to=E4M3, group=GROUPS[0])
     ),
+    INT4_BLOCKS: Form(element=codings.INT4, to=E4M3, group=GROUPS[-1]),
 }  # of packed weights, of whose groups features are multiples
 OURS, THEIRS, DEEP_GEMM = "gemmgen", "torch", "deep_gemm"
 REPEATS = 15

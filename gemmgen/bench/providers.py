@@ -61,7 +61,7 @@ def ours(c: Case, config: Config, fresh: bool) -> Call:
     """One call of `ops.multiply`, whose result it returns; added to D in place if the problem says so."""
     p, given = c.problem, dict(c.given)
     if recipe(p.family).scaled:
-        given |= laid(c.scale_a, c.scale_b, fresh)
+        given |= laid(c.scale_a, None if p.form else c.scale_b, fresh)
     m, n, _ = c.shape
     given |= {} if fresh and not p.accumulate else {"out": output(p, (m,), n, c.a.device)}
     given |= columns(p, n)

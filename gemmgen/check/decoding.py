@@ -15,7 +15,7 @@ BLOCK_ROWS, BLOCK_COLUMNS, PAIRS = 64, 128, 32
 PIECE, WARP, WARPS = 16, 32, 4  # bytes; threads; warps of a warpgroup
 WORD_BYTES, HALVES, A_REGISTERS = 4, 2, 4  # of a register; of a block; of a step
 K_BYTES = 32  # of a step
-HALF, CODED = "half {} of the numbers", "codes"
+HALF, CODED, SCALES = "half {} of the numbers", "codes", "row scales"
 
 
 def of_blocks(
@@ -40,8 +40,9 @@ def of_blocks(
 def of_codes(r: Reader, s: ir.ReadCodes | ir.Decode) -> None:
     """Numbers are of the codes, and the records, of this K block; they keep the wave that was read."""
     if isinstance(s, ir.ReadCodes):
-        for name in filter(None, (s.dst, s.records)):
-            r.registers[name] = r.now(CODED, s.wave)
+        for name, what in ((s.dst, CODED), (s.records, SCALES if s.beside == "scales" else CODED)):
+            if name:
+                r.registers[name] = r.now(what, s.wave)
         return
     held = r.registers.get(s.codes)
     wave = held.wave if held else None
@@ -95,7 +96,8 @@ def read(kernel: ir.Kernel, s: ir.ReadCodes) -> Iterator[str]:
         yield f"wave {s.wave}'s block of {of.name} does not start {s.wave_bytes} bytes into it"
     words = codes // (WARPS * WARP * WORD_BYTES)
     records = (block - codes) // PAIRS // WORD_BYTES
-    if bool(records) != bool(s.records) or bool(records) != (s.beside == "records"):
+    wanted = "nothing" if not records else "scales" if s.form.scales_sums else "records"
+    if bool(records) != bool(s.records) or s.beside != wanted:
         yield f"reads {s.records or 'no records'} beside {s.beside}, {s.form.name} has {records} words of them"
     yield from _room(kernel, {s.dst: words, **({s.records: records} if records else {})})
 

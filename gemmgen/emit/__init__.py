@@ -23,13 +23,13 @@ from .repeats import Repeat, repeats, with_stems
 
 # The templates with a macro per statement.
 STATEMENTS = (
-    *("stmts.j2", "stmts_promotion.j2", "stmts_output.j2", "stmts_values.j2"),
-    *("stmts_maps.j2", "stmts_transposed.j2", "stmts_sums.j2", "stmts_exchange.j2"),
-    *("stmts_stamps.j2", "stmts_turns.j2", "stmts_ahead.j2", "stmts_ranks.j2"),
-    "stmts_parcels.j2",
-    *("stmts_arrivals.j2", "stmts_fragments.j2", "stmts_slots.j2", "stmts_epoch.j2"),
-    *("stmts_every_rank.j2", "stmts_shares.j2", "stmts_indices.j2", "stmts_pages.j2"),
-    *("stmts_decoding.j2", "stmts_decode.j2", "stmts_octets.j2", "stmts_slices.j2"),
+    *("stmts.j2", "stmts_promotion.j2", "stmts_straddling.j2", "stmts_output.j2"),
+    *("stmts_values.j2", "stmts_maps.j2", "stmts_transposed.j2", "stmts_sums.j2"),
+    *("stmts_exchange.j2", "stmts_stamps.j2", "stmts_turns.j2", "stmts_ahead.j2"),
+    *("stmts_ranks.j2", "stmts_parcels.j2", "stmts_arrivals.j2", "stmts_fragments.j2"),
+    *("stmts_slots.j2", "stmts_epoch.j2", "stmts_every_rank.j2", "stmts_shares.j2"),
+    *("stmts_indices.j2", "stmts_pages.j2", "stmts_decoding.j2", "stmts_codes.j2"),
+    *("stmts_decode.j2", "stmts_decode_bytes.j2", "stmts_octets.j2", "stmts_slices.j2"),
     *("stmts_squares.j2", "stmts_windows.j2"),
 )
 # Memory and synchronisation; what works on registers; conversions and what CTAs write to each other, the same for every kernel.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..ir.codings import REGISTERS, WORD, Coding, Lookup, Term
+from ..ir.codings import REGISTERS, WORD, Coding, Lookup, Sizes, Term
 from ..ir.decoding import HALVES
 from ..ir.nodes import Decode, ReadCodes
 from ..ir.packed import Form
@@ -83,6 +83,24 @@ def size_steps(form: Form) -> tuple[str, str]:
     """1 in the exponent of each that has one."""
     eights = _eights(form)
     return _two_words(tuple(eights.exponent * (x > 0) for x in eights.sizes))
+
+
+def signed_sizes(form: Form, word: str) -> tuple[tuple[str, str], ...]:
+    """Of `word`, for each register of a row: in bytes the signs of its codes, as 1, and their other bits."""
+    assert isinstance(form.coding, Sizes)
+    places = form.coding.places
+    return tuple((_byte_bits(word, sign, 1), _byte_bits(word, least, 7)) for sign, least in places)
+
+
+def _byte_bits(word: str, at: int, mask: int) -> str:
+    held = f"({word} >> {at})" if at else word
+    return f"{held} & {hexadecimal(mask * 0x01010101)}"
+
+
+def negative(form: Form) -> str:
+    """What a sign adds to a number of `signed_sizes`."""
+    assert isinstance(form.coding, Sizes)
+    return hexadecimal(form.coding.negative)
 
 
 def _two_words(octets: tuple[int, ...]) -> tuple[str, str]:
@@ -173,5 +191,5 @@ def four(registers: str, step: int) -> str:
 # What templates call.
 SPELLED = (
     *(decoding, four, unscaled, masked, merged, signed, zero_code, power),
-    *(record_step, exponent_step, exponent_least, sizes, size_steps),
+    *(record_step, exponent_step, exponent_least, sizes, size_steps, signed_sizes, negative),
 )

@@ -43,7 +43,7 @@ FAMILIES = {
     ),
     "w4a8_block": Family(
         w4a8_block.build,
-        "FP8 scaled 1x128 along K, B of 4 bits with an exponent for each 32 along K, less its row's; promoted to FP32 every 128 of K",
+        "FP8 scaled 1x128 along K, B of 4 bits scaled so too, or with an exponent for each 32 along K, less its row's; promoted to FP32 every 128 of K",
     ),
     "w8a16": Family(
         w8a16.build, "BF16 or FP16, B of 8 bits, INT8 or FP8, whose rows' scales are the epilogue's"

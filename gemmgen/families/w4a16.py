@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from ..config import Config
 from ..ir.codings import REGISTERS
-from ..ir.decoding import HALVES
-from ..ir.dtypes import S32
+from ..ir.decoding import HALVES, Beside
+from ..ir.dtypes import F32, S32
 from ..ir.nodes import (
     Decode,
     Fence,
@@ -24,7 +24,7 @@ from ..ir.nodes import (
     WgmmaCommit,
     WgmmaWait,
 )
-from ..ir.packed import Form
+from ..ir.packed import By, Form
 from ..problem import Problem
 from .common import accumulators, assemble, wgmma
 from .dense import RELEASES
@@ -32,6 +32,12 @@ from .operands import blocks_of_b
 from .output import epilogue
 
 Fresh = Literal["block", "tile", "never"]  # `Mma.fresh`
+# What lies beside codes in a block, by what numbers are scaled by, or made of.
+BESIDE: dict[By, Beside] = {
+    **dict.fromkeys(("scale", "zeros", "exponent", "shift"), "records"),
+    "whole": "scales",
+    **dict.fromkeys(("sign", "offset", "power", "bits"), "nothing"),
+}
 CODES, RECORDS = "codes", "records"
 NUMBERS = ("first_half", "second_half")  # of a K block
 
@@ -60,13 +66,18 @@ def _piece(p: Problem, c: Config, form: Form, wave: int, half: int) -> Piece:
     return replace(piece, wait=(WgmmaWait(pending=c.in_flight),))
 
 
+def row_scales(wave: int) -> Registers:
+    """Of the sums of a thread's two rows."""
+    return Registers(name=f"row_scales{wave}", dtype=F32, count=2)
+
+
 def held(form: Form) -> tuple[Registers, ...]:
     """A thread's codes of a K block, their records, and the numbers of its halves."""
     count = REGISTERS * form.steps // HALVES
     records = Registers(name=RECORDS, dtype=S32, count=form.pair_bytes // 4)
     return (
         Registers(name=CODES, dtype=S32, count=form.words),
-        *(records,) * (records.count > 0),
+        *(records,) * (BESIDE[form.by] == "records"),
         *(Registers(name=name, dtype=S32, count=count) for name in NUMBERS),
     )
 
@@ -75,9 +86,10 @@ def decoded(
     p: Problem, c: Config, form: Form, wave: int, half: int, *, dst: str, fresh: Fresh
 ) -> Piece:
     """Half of a wave's K block into `dst`, which nothing waits for. Codes are read with the first half."""
-    of: dict[str, Any] = {"records": RECORDS} if form.groups else {}
-    beside: Literal["records", "nothing"] = "records" if form.groups else "nothing"
-    read = ReadCodes(dst=CODES, beside=beside, smem="smem_b", wave=wave, form=form, **of)
+    beside = BESIDE[form.by]
+    of: dict[str, Any] = {"records": RECORDS} if beside == "records" else {}
+    to_scales = {"records": row_scales(wave).name} if beside == "scales" else of
+    read = ReadCodes(dst=CODES, beside=beside, smem="smem_b", wave=wave, form=form, **to_scales)
     to, by = NUMBERS[half], form.by
     decode = Decode(dst=to, codes=CODES, half=half, form=form, by=by, **of)
     product = MmaDecoded(

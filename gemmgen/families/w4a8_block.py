@@ -1,11 +1,14 @@
-"""D = epilogue((A * scale_a) @ B^T): FP8, A scaled 1x128 along K, B MXFP4, which becomes FP8 in the registers of wgmma's A, as in `w4a8`.
+"""D = epilogue((A * scale_a) @ B^T): FP8, A scaled 1x128 along K, B MXFP4, which becomes FP8 in the registers of wgmma's A, as in `w4a8`; or INT4
+scaled 1x128 along K.
 
-Each 128 of K is promoted by its rows' scales of A, which are columns of the accumulator. A row's own exponent of B is the epilogue's.
+Each 128 of K is promoted by its rows' scales of A, which are columns of the accumulator, and of INT4 by those of B's rows. A row's own exponent of MXFP4 is the
+epilogue's.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from ..config import Config
 from ..ir.decoding import HALVES
@@ -31,7 +34,7 @@ from ..problem import Problem
 from .common import accumulators, assemble, partial
 from .operands import blocks_of_b, load, whole
 from .output import epilogue
-from .w4a16 import decoded, held
+from .w4a16 import decoded, held, row_scales
 
 SCALES = "column_scales"  # packed weights are swapped: A's rows are the accumulator's columns
 
@@ -42,6 +45,7 @@ def build(p: Problem, c: Config) -> Kernel:
     assert form is not None
     acc, part = accumulators(p, c), partial(p, c)
     columns = Registers(name=SCALES, dtype=F32, count=part.count // 2)
+    rows = tuple(map(row_scales, range(c.waves))) * form.scales_sums
     pieces = (_piece(p, c, form, w, half) for w in range(c.waves) for half in range(HALVES))
     scales = Smem(
         name="smem_scale_a",
@@ -54,7 +58,7 @@ def build(p: Problem, c: Config) -> Kernel:
     return assemble(
         p,
         c,
-        locals=(*acc, part, columns, *held(form)),
+        locals=(*acc, part, columns, *rows, *held(form)),
         tile=TileBody(
             setup=tuple(Zero(dst=a.name) for a in acc),
             main=(ForK(body=(Wait(barrier="full"), *pieces), unroll=c.unroll),),
@@ -82,7 +86,10 @@ def _piece(p: Problem, c: Config, form: Form, wave: int, half: int) -> Piece:
     if not half:
         scales = LoadColumnScales(dst=SCALES, smem="smem_scale_a")
         return replace(piece, loads=((scales,) * (wave == 0) + piece.loads))
-    promote = Promote(dst=f"acc{wave}", src="part", column_scales=SCALES, by="column")
+    by: dict[str, Any] = {"by": "column"}
+    if form.scales_sums:
+        by = {"by": "columns", "row_scales": row_scales(wave).name}
+    promote = Promote(dst=f"acc{wave}", src="part", column_scales=SCALES, **by)
     return replace(
         piece,
         wait=(WgmmaWait(pending=c.in_flight),),

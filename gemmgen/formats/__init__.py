@@ -5,8 +5,9 @@
 
 from ..ir.codings import E2M1_VALUES
 from .format import FP8_ROWS, GROUPS, INT8_ROWS, MXFP4, NVFP4, Format, int4, named, widest_group
+from .multiplied import multiplied, rescaled, sum_scales
 from .numbers import e2m1, e2m1_values, e8m0_values
-from .packing import Packed, multiplied, numbers, pack, rescaled, unpack
+from .packing import Packed, numbers, pack, unpack
 from .quantise import quantise
 from .weights import Weights, dequantise, elements, grouped, nibbles, paired
 
@@ -35,6 +36,7 @@ __all__ = [
     "paired",
     "quantise",
     "rescaled",
+    "sum_scales",
     "unpack",
     "widest_group",
 ]

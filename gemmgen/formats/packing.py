@@ -13,26 +13,35 @@ from ..codes import decode, encode
 from ..errors import ArgumentError
 from ..ir.codings import (
     BITS,
-    CODINGS,
     INT4,
     INT8,
+    KNOWN,
     LEFT,
-    LOOKUP,
-    OCTETS,
     SHIFTS,
     WORD,
+    ZERO,
+    AnyCoding,
     Coding,
-    Lookup,
+    Sizes,
     coding,
 )
-from ..ir.dtypes import BF16, DTYPES, E4M3, DType
-from ..ir.packed import COLUMNS, E8M0_BIAS, PAIRS, ROWS, Form, folded
+from ..ir.dtypes import BF16, E4M3, F32, DType
+from ..ir.packed import COLUMN, COLUMNS, E8M0_BIAS, PAIRS, ROWS, Form, folded
 from .format import Format
 from .numbers import Bytes, Floats
-from .records import factor_of, folded_exponents, lowered, magic, of_rows, record_type, records_of
+from .records import (
+    factor_of,
+    folded_exponents,
+    lowered,
+    magic,
+    of_rows,
+    record_type,
+    records_of,
+)
 from .weights import (
     Weights,
     dequantise,
+    elements,
     grouped,
     joined,
     scale_type,
@@ -41,6 +50,7 @@ from .weights import (
 )
 
 E2M1_SIGN = np.uint8(8)
+ALL = 2 * ZERO - 1  # bits of a code
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -72,8 +82,8 @@ def pack(weights: Weights, to: DType = BF16) -> Packed:
     with it: INT4 and NVFP4 with e4m3, INT4 whose scales are not of `to` (`rescaled`), or of whole rows of columns that are no multiple of 32, MXFP4 for bf16 with an exponent above 128, for e4m3 with a row whose
     exponents span more than 11, for f16 more than 24, groups of zeros apart, NVFP4 with a scale below 0 or a tensor's scale of which 2^7 times is
     none in float32, E4M3 for f16 with a scale of which 2^8 times is none."""
-    code = _coding(weights.format, to)
-    weights = grouped(weights)
+    code = coding_for(weights.format, to)
+    weights = grouped(weights, COLUMNS if isinstance(code, Sizes) else None)
     form = weights.format
     n, k = weights.shape[-2:]
     words = _words(_tiles(_kept(weights, code), _zero(code)), code)
@@ -96,7 +106,7 @@ def pack(weights: Weights, to: DType = BF16) -> Packed:
 
 def unpack(packed: Packed) -> Weights:
     """What was packed; of groups of zeros for E4M3 and FP16 the scale may be another."""
-    form, code = packed.format, _coding(packed.format, packed.to)
+    form, code = packed.format, coding_for(packed.format, packed.to)
     blocks = packed.blocks
     row, column, bits = places(code)
     size = ROWS * COLUMNS * form.bits // 8
@@ -109,6 +119,7 @@ def unpack(packed: Packed) -> Weights:
     tiles[..., row, column] = fields.astype(np.uint8)
     *lead, down, across, _, _ = tiles.shape
     codes = tiles.swapaxes(-3, -2).reshape(*lead, down * ROWS, across * COLUMNS)
+    codes = _unturned(codes) if isinstance(code, Sizes) else codes
     held = joined(codes[..., : packed.rows, : packed.columns], form)
     if form.bits == 8:
         least = np.uint8(_zero(code))
@@ -121,6 +132,8 @@ def unpack(packed: Packed) -> Weights:
     whole = scales.swapaxes(-3, -2).reshape(*lead, down * ROWS, across * groups)
     records = whole[..., : packed.rows, : packed.columns // form.group]
     kept = np.ascontiguousarray(records)
+    if isinstance(code, Sizes):
+        kept = np.ldexp(kept.view(np.float32), -code.left).view(np.uint32)
     if folded(form.scale, packed.to):
         bases = 0 if packed.bases is None else packed.bases[..., None]
         least, _ = SHIFTS[packed.to]
@@ -140,6 +153,9 @@ def numbers(packed: Packed) -> Floats:
     """What a kernel multiplies by, [..., rows, columns]: what they stand for over the row's and the tensor's factor, rounded once to 16 bits."""
     if packed.format.bits == 8:
         return dequantise(unpack(replace(packed, scales=None)))
+    code = coding_for(packed.format, packed.to)
+    if isinstance(code, Sizes):
+        return elements(unpack(packed)) * 2.0**-code.left
     scale = 2.0**-LEFT if packed.format.tensor_scaled else 1.0
     values = dequantise(unpack(replace(packed, bases=None, factor=2.0**LEFT)))
     return (
@@ -149,30 +165,8 @@ def numbers(packed: Packed) -> Floats:
     )
 
 
-def multiplied(weights: Weights, to: DType = BF16) -> Floats:
-    """What a kernel multiplies by where scales go into the weights, but for factors of a row or tensor: `dequantise`, each rounded to `to` once
-    of INT4; else exactly it."""
-    if weights.format.element != INT4:
-        return dequantise(weights)
-    return decode(encode(dequantise(weights), to), to)
-
-
-def rescaled(weights: Weights, scale: str) -> Weights:
-    """INT4 whose scales are rounded to the dtype `scale`, f16, bf16 or f32. Raises ArgumentError naming the format of other weights, or the scale
-    of which there is none or that one overflows."""
-    if weights.format.element != INT4:
-        raise ArgumentError(
-            "format", weights.format.name, "must be INT4: others have one dtype of scales"
-        )
-    form = replace(weights.format, scale=scale)
-    bits = encode(scale_values(weights.format, weights.scales), DTYPES[scale])
-    if not np.isfinite(scale_values(form, bits)).all():
-        raise ArgumentError("scale", scale, "a scale overflows it")
-    return replace(weights, format=form, scales=bits)
-
-
 @cache
-def places(code: Coding | Lookup) -> tuple[Any, Any, Any]:
+def places(code: AnyCoding) -> tuple[Any, Any, Any]:
     """Of each of a block's words and its codes, eight of 4 bits, int [words, codes]: row and column, and where in the word its bits are,
     [words, codes, bits], the highest first."""
     codes = WORD // BITS[code.element]
@@ -183,7 +177,7 @@ def places(code: Coding | Lookup) -> tuple[Any, Any, Any]:
 
 
 @cache
-def tables(code: Coding | Lookup) -> Any:
+def tables(code: AnyCoding) -> Any:
     """Of each of a word's codes and of each value, the word's bits: uint32, of 4 bits [8, 16]. They are at the same places in every word."""
     _, _, bits = places(code)
     count = bits.shape[-1]
@@ -192,7 +186,7 @@ def tables(code: Coding | Lookup) -> Any:
     return np.bitwise_or.reduce(parts)
 
 
-def _words(tiles: Bytes, code: Coding | Lookup) -> Bytes:
+def _words(tiles: Bytes, code: AnyCoding) -> Bytes:
     """[..., 64, 128] -> the bytes of a block's codes."""
     row, column, _ = places(code)
     codes = np.ascontiguousarray(tiles).reshape(-1, ROWS * COLUMNS)
@@ -217,17 +211,31 @@ def _pairs() -> Any:
     return 16 * (pair // 8) + pair % 8 + 8 * np.arange(2)
 
 
-def _kept(weights: Weights, code: Coding | Lookup) -> Bytes:
+def _kept(weights: Weights, code: AnyCoding) -> Bytes:
     """Codes, of which signs are left where a scale of E4M3 is 0; of INT8 as they are for numbers that have room, from 0 on."""
     codes, form = separate(weights.codes, weights.format), weights.format
     if form.element == INT8:
         stored: Bytes = codes ^ np.uint8(_zero(code))
         return stored
+    if isinstance(code, Sizes):
+        return _turned(codes)
     if not form.tensor_scaled:
         return codes
     some = scale_values(form, weights.scales) > 0
     kept: Bytes = np.where(np.repeat(some, form.group, -1), codes, codes & E2M1_SIGN)
     return kept
+
+
+def _turned(codes: Bytes) -> Bytes:
+    """Codes of INT4 as a sign and what a number is, or is less than -1 by."""
+    found: Bytes = codes ^ np.where(codes & ZERO, ZERO, ALL).astype(np.uint8)
+    return found
+
+
+def _unturned(stored: Bytes) -> Bytes:
+    """And back."""
+    found: Bytes = stored ^ np.where(stored & ZERO, ALL, ZERO).astype(np.uint8)
+    return found
 
 
 def _scales_of(packed: Packed) -> Any:
@@ -237,7 +245,7 @@ def _scales_of(packed: Packed) -> Any:
     return np.ascontiguousarray(np.ldexp(factors, -packed.left)).view(np.uint32)
 
 
-def _zero(code: Coding | Lookup) -> int:
+def _zero(code: AnyCoding) -> int:
     return code.zero if isinstance(code, Coding) else 0
 
 
@@ -247,12 +255,19 @@ def _padded(x: Any, down: int, across: int, value: int = 0) -> Any:
     return np.pad(x, widths, constant_values=value)
 
 
-def _coding(form: Format, to: DType) -> Coding | Lookup:
-    known = any((x.element, x.to) == (form.element, to) for x in (*CODINGS, *OCTETS, LOOKUP))
+def coding_for(form: Format, to: DType) -> AnyCoding:
+    """Raises ArgumentError for a format that is not packed for products with `to`."""
+    known = any((x.element, x.to) == (form.element, to) for x in KNOWN)
     if not known or (form.tensor_scaled and to == E4M3):
         raise ArgumentError("to", to, f"{form.name} is not multiplied with it")
-    if form.element == INT4 and form.scale != to.name:
+    found = coding(form.element, to)
+    sums = isinstance(found, Sizes)
+    if sums and (form.group not in (COLUMN, COLUMNS) or form.zeros):
+        allowed = f"{form.name} is not multiplied with it: INT4 has a scale for each {COLUMNS} columns then, or whole rows, and no zeros"
+        raise ArgumentError("to", to, allowed)
+    wanted = F32 if sums else to
+    if form.element == INT4 and form.scale != wanted.name:
         raise ArgumentError(
-            "scales", form.scale, f"must be {to}, as what they are multiplied with: see rescaled"
+            "scales", form.scale, f"must be {wanted}, for products with {to}: see rescaled"
         )
-    return coding(form.element, to)
+    return found

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ..errors import ArgumentError
-from ..ir.codings import LEFT, SCALE_BIAS, SHIFTS, Coding, Lookup
+from ..ir.codings import LEFT, SCALE_BIAS, SHIFTS, AnyCoding, Coding, Sizes
 from ..ir.dtypes import E4M3, DType
 from ..ir.packed import E8M0, E8M0_BIAS
 from .format import Format
@@ -19,12 +20,14 @@ FRACTION = (1 << FRACTION_BITS) - 1
 MOST_E8M0 = 128  # a scale's exponent is stored in a factor of BF16, up to 2^127
 
 
-def records_of(weights: Weights, code: Coding | Lookup) -> Any:
+def records_of(weights: Weights, code: AnyCoding) -> Any:
     """Of each row and group."""
     if weights.format.scale == E8M0 and int(weights.scales.max(initial=0)) > MOST_E8M0:
         raise ArgumentError("scales", int(weights.scales.max()), f"must be at most {MOST_E8M0}")
     if weights.format.tensor_scaled:
         return _lifted(weights)
+    if isinstance(code, Sizes):
+        return sums_of(weights, code.left).view(np.uint32)
     if weights.zeros is None:
         return weights.scales
     zeros = weights.zeros.astype(np.uint32) + magic(code)
@@ -60,11 +63,17 @@ def factor_of(weights: Weights) -> float:
 
 def of_rows(weights: Weights, left: int) -> Any:
     """float32 [..., rows]: scales times 2^left."""
-    scales = scale_values(weights.format, weights.scales)[..., 0] * 2.0**left
+    return sums_of(weights, left)[..., 0]
+
+
+def sums_of(weights: Weights, left: int) -> npt.NDArray[np.float32]:
+    """float32 [..., rows, groups]: scales times 2^left."""
+    scales = scale_values(weights.format, weights.scales) * 2.0**left
     if (np.abs(scales) > float(np.finfo(np.float32).max)).any():
         worst = float(np.abs(scales).max()) / 2**left
         raise ArgumentError("scales", worst, f"times {2**left} must be a float32")
-    return scales.astype(np.float32)
+    found: npt.NDArray[np.float32] = scales.astype(np.float32)
+    return found
 
 
 def folded_exponents(weights: Weights, to: DType) -> tuple[Any, Any]:
@@ -85,7 +94,7 @@ def folded_exponents(weights: Weights, to: DType) -> tuple[Any, Any]:
     return kept.astype(np.uint8), bases.astype(np.int16)
 
 
-def magic(code: Coding | Lookup) -> int:
+def magic(code: AnyCoding) -> int:
     return code.magic if isinstance(code, Coding) else 0
 
 

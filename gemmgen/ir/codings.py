@@ -176,6 +176,46 @@ class Lookup:
 
 
 LOOKUP = Lookup(element=E2M1, to=E4M3)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """How codes of INT4 are made E4M3, where scales belong to sums: a sign, and 2^-9 of a size from 0 to 8, which as E4M3 are the size's own bits,
+    subnormal up to 7.
+
+    A code is stored as a sign and three bits: the number itself from 0 on, below what it is less than -1 by. So a byte is the three bits, and with a sign
+    `negative` more. Registers of low halves of bytes have their signs in the bytes' highest bits.
+    """
+
+    element: str
+    to: DType
+
+    def place(self, word: int, code: int) -> tuple[int, int, Bits]:
+        """As `Coding.place`."""
+        row, column, _ = LOOKUP.place(word, code)
+        register, byte = divmod(code, 4)
+        sign, least = self.places[register]
+        return row, column, tuple(8 * byte + x for x in (sign, least + 2, least + 1, least))
+
+    @property
+    def places(self) -> tuple[tuple[int, int], ...]:
+        """Of each register of a row: in a byte, where a code's sign and the least of its three bits are."""
+        return (7, 0), (6, 3)
+
+    @property
+    def negative(self) -> int:
+        """A sign, and 1."""
+        return (1 << self.to.bits - 1) + 1
+
+    @property
+    def left(self) -> int:
+        """log2 of what numbers are less by than codes."""
+        return self.to.significand - 1 - self.to.min_exponent
+
+
+SIZES = Sizes(element=INT4, to=E4M3)
+AnyCoding = Coding | Lookup | Sizes
+KNOWN: tuple[AnyCoding, ...] = (*CODINGS, *OCTETS, LOOKUP, SIZES)
 # A scale of E4M3 is packed as 2^(x / 8 - SCALE_BIAS), x's last three bits its fraction: from 2^-9, subnormal, to 448. What numbers are then
 # less by, 2^LEFT, is what keeps 448 times their factor below 2^128.
 SCALE_BIAS, LEFT = 10, 7
@@ -192,9 +232,9 @@ def _thread(word: int) -> tuple[int, int, int]:
     return part * READ_WORDS + i, 16 * (thread // 32) + thread % 32 // 4, thread % 4
 
 
-def coding(element: str, to: DType) -> Coding | Lookup:
+def coding(element: str, to: DType) -> AnyCoding:
     """Raises IRError where there is none."""
-    for x in (*CODINGS, *OCTETS, LOOKUP):
+    for x in KNOWN:
         if (x.element, x.to) == (element, to):
             return x
     raise IRError(f"no coding of {element} as {to}")

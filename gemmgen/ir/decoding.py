@@ -10,6 +10,7 @@ from .packed import By, Form
 from .resources import UNUSUAL, Coord
 from .stmts import Mma
 
+Beside = Literal["records", "scales", "nothing"]
 HALVES = 2  # of a K block, each of which is decoded while the other is multiplied
 
 
@@ -28,12 +29,12 @@ class LoadBlocks(Stmt):
 class ReadCodes(Stmt):
     """Of the warpgroup's block of `wave` in `smem[stage]`: dst = this thread's codes of the K block, eight to a word: of 16-bit numbers a step of
     wgmma's, of 8-bit numbers one of its two rows' of a step. Of codes of 8 bits a word is half a step. beside records: records = what its two rows' groups
-    are scaled by, the first row's before the second's; beside nothing: blocks have none."""
+    are scaled by, the first row's before the second's; beside scales: records = FP32 scales of its two rows' sums; beside nothing: blocks have none."""
 
     spelled_by: ClassVar[str] = "beside"
 
     dst: str
-    beside: Literal["records", "nothing"] = field(default="records", metadata=UNUSUAL)
+    beside: Beside = field(default="records", metadata=UNUSUAL)
     records: str = field(default="", metadata=UNUSUAL)
     smem: str
     wave: int
@@ -47,7 +48,7 @@ class Decode(Stmt):
     """dst = the numbers that half of a K block's codes stand for, of each step the four registers of wgmma's A.
 
     by scale: (code - 8) * scale; zeros: (code - zero) * scale; exponent: value * 2^exponent; shift: value * 2^(shift + LEAST_SHIFT). Each is
-    rounded once. Of 8 bits, exactly, INT8 by sign: seven bits less the eighth; offset: code - 128. E4M3 by power: bits * 2^120; bits: as they
+    rounded once. By whole: 2^-9 of the code - 8, exactly, of which sums are scaled. Of 8 bits, exactly, INT8 by sign: seven bits less the eighth; offset: code - 128. E4M3 by power: bits * 2^120; bits: as they
     lie, 2^-8 of the value."""
 
     spelled_by: ClassVar[str] = "by"

@@ -22,13 +22,14 @@ from .codings import (
     OCTETS,
     SCALE_BIAS,
     SHIFTS,
+    SIZES,
     THREADS,
     WORD,
+    AnyCoding,
     Coding,
-    Lookup,
     coding,
 )
-from .dtypes import BF16, E4M3, F16, F32, DType
+from .dtypes import BF16, DTYPES, E4M3, F16, F32, DType
 
 E8M0 = "e8m0"  # a scale that is an exponent
 E8M0_BIAS = 127
@@ -52,7 +53,7 @@ def record_bytes(scale_bytes: int, *, zeros: bool) -> int:
     return 2 * scale_bytes if zeros else scale_bytes
 
 
-By = Literal["scale", "zeros", "exponent", "shift", "sign", "offset", "power", "bits"]
+By = Literal["scale", "zeros", "exponent", "shift", "whole", "sign", "offset", "power", "bits"]
 # Of 8 bits, where nothing scales numbers: how codes become some.
 ALONE: dict[tuple[str, DType], By] = {
     (INT8, BF16): "sign",
@@ -66,7 +67,7 @@ ALONE: dict[tuple[str, DType], By] = {
 class Form:
     """How blocks are packed: codes of `element` for products with `to`, and a scale for each `group` columns.
 
-    element: "int4", with scales of `to`, or "e2m1", with E8M0, of which E4M3 and FP16 take what a row's exponents differ by, or, of 16 columns, E4M3; of 8 bits
+    element: "int4", with scales of `to`, of E4M3 with FP32, which are of sums of a block's columns, or "e2m1", with E8M0, of which E4M3 and FP16 take what a row's exponents differ by, or, of 16 columns, E4M3; of 8 bits
     "int8" or "e4m3", whose scales, of rows, are not packed: `group` is 0. zeros: whether records hold those of INT4; else 8 is zero. Raises IRError for what
     there is none of.
     """
@@ -78,10 +79,11 @@ class Form:
 
     def __post_init__(self) -> None:
         found = coding(self.element, self.to)
-        integers = self.element == INT4
+        integers, whole = self.element == INT4, found == SIZES
         of_e2m1 = (GROUPS[0], *[E4M3_GROUP] * isinstance(found, Coding))
         groups = (COLUMN,) if self.bits == 8 else GROUPS if integers else of_e2m1
-        if self.group not in groups or (self.zeros and not integers):
+        groups = GROUPS[-1:] if whole else groups
+        if self.group not in groups or (self.zeros and (whole or not integers)):
             raise IRError(f"{self.element} with group={self.group}, zeros={self.zeros} is none")
 
     @property
@@ -118,20 +120,27 @@ class Form:
         return self.codes_bytes // (4 * THREADS)
 
     @property
-    def coding(self) -> Coding | Lookup:
+    def coding(self) -> AnyCoding:
         return coding(self.element, self.to)
 
     @property
     def scale(self) -> str:
+        if self.bits == 8 or self.scales_sums:
+            return F32.name
         if self.element == INT4:
             return self.to.name
-        if self.bits == 8:
-            return F32.name
         return E4M3.name if self.group == E4M3_GROUP else E8M0
 
     @property
+    def scales_sums(self) -> bool:
+        """Whether records are scales of sums over a block's columns, and numbers have none."""
+        return self.coding == SIZES
+
+    @property
     def by(self) -> By:
-        """What numbers are scaled by; of 8 bits, what makes numbers of codes."""
+        """What numbers are scaled by; where nothing scales them, what makes numbers of codes."""
+        if self.scales_sums:
+            return "whole"
         if self.bits == 8:
             return ALONE[self.element, self.to]
         if self.to == LOOKUP.to:
@@ -190,7 +199,7 @@ class Form:
 
     @property
     def record_bytes(self) -> int:
-        scale = 1 if self.element == E2M1 else self.to.bytes
+        scale = 1 if self.element == E2M1 else DTYPES[self.scale].bytes
         return record_bytes(scale, zeros=self.zeros)
 
     @property
@@ -212,6 +221,7 @@ FORMS = {
             *(Form(element=INT4, to=to, group=g, zeros=z) for g in GROUPS for z in (False, True) if to in OF_16_BITS),
             *(Form(element=c.element, to=to, group=GROUPS[0]) for c in (*CODINGS, LOOKUP) if (c.element, c.to) == (E2M1, to)),
             *(Form(element=c.element, to=to, group=E4M3_GROUP) for c in CODINGS if (c.element, c.to) == (E2M1, to)),
+            *(Form(element=INT4, to=to, group=GROUPS[-1]) for _ in range(to == SIZES.to)),
         )
     }
     for to in (*OF_16_BITS, E4M3)
@@ -234,10 +244,11 @@ def forms(bits: int, to: DType) -> dict[str, Form]:
 
 
 def named_for(activations: str | None, bits: int = 4) -> dict[str, Form]:
-    """By name, what is packed of codes of so many bits for products with 16 bits, None, or with activations that are quantised to FP8."""
+    """By name, what is packed of codes of so many bits for products with 16 bits, None, or with activations that are quantised to FP8: scales of sums of 128 columns need them by block."""
     if activations is None:
         return {name: form for to in OF_16_BITS for name, form in forms(bits, to).items()}
-    return forms(bits, E4M3)
+    found = forms(bits, E4M3)
+    return {n: f for n, f in found.items() if activations == BY_BLOCK or not f.scales_sums}
 
 
 def every_name() -> tuple[str, ...]:

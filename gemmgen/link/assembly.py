@@ -21,7 +21,7 @@ STRAY = re.compile(r"[^\s\w%$.:\[\]{},@!;]")
 # ("volatile"), or must also not move reads and writes of memory across it ("memory").
 PURE, VOLATILE, MEMORY = "", "volatile", "memory"
 NEEDS: dict[str, str] = {
-    **dict.fromkeys(("mapa", "cvt", "selp", "setp", "sub", "mul", "prmt", "lop3"), PURE),
+    **dict.fromkeys(("mapa", "cvt", "selp", "setp", "sub", "mul", "mad", "prmt", "lop3"), PURE),
     # Special registers: who a thread is stays so, clocks run.
     "mov": PURE,
     "ld.acquire": MEMORY,

@@ -34,6 +34,10 @@ def read_codes(k: ir.Kernel, s: ir.ReadCodes) -> str:
     codes = ROWS * COLUMNS * s.form.bits // 8
     record = f"{block} + {codes} + (warp * 8 + lane / 4) * {s.form.pair_bytes}"
     words = s.form.pair_bytes // 4 if s.beside == "records" else 0
+    if s.beside == "scales":
+        sets = " ".join(f"{s.records}[{r}] = $nth(x, {r});" for r in range(2))
+        scales = f'const auto x = "ld.shared.v2.f32"({{$f, $f}}, [{record}]); {sets}'
+        return f"{_fours(s.dst, codes // (4 * THREADS), piece)} {{ {scales} }}"
     fours = words // REGISTERS * REGISTERS
     out = [
         _fours(s.dst, codes // (4 * THREADS), piece),
@@ -52,8 +56,8 @@ def _fours(name: str, words: int, at: str) -> str:
 
 def decode(k: ir.Kernel, s: ir.Decode) -> str:
     """Register r of a step is of the thread's first row if r is even, of its second if it is odd."""
-    if s.by == "shift":
-        return _shifted(s)
+    if s.by in ("shift", "whole"):
+        return _shifted(s) if s.by == "shift" else _whole(s)
     if s.form.bits == 8:
         return _alone(s)
     form, half = s.form, STEPS // 2
@@ -92,6 +96,21 @@ def _shifted(s: ir.Decode) -> str:
             picked = f'"prmt.b32"($r, {eight}, {place})'
             both = f'"lop3.b32"($r, {sign}, {0x80808080}u, {picked}, {0xEA})'
             out.append(f"{s.dst}[4 * i + {row + 2 * r}] = {both};")
+    return f"{UNROLL}for (int i = 0; i < {steps}; ++i) {{ {' '.join(out)} }}"
+
+
+def _whole(s: ir.Decode) -> str:
+    """A word is of a row and a step. Of a byte bit 7 is the sign of one code and bits 0 to 2 the rest, of the other bit 6 and bits 3 to 5. Below 0 a size is one
+    more than its bits, and E4M3's sign bit 7."""
+    steps = s.form.steps // 2
+    at, out = f"(i + {s.half * steps})", []
+    for row in range(2):
+        word = f"uint32_t({s.codes}[2 * {at} + {row}])"
+        for r, (sign, least) in enumerate(((7, 0), (6, 3))):
+            one = f"({_moved(word, sign)} & {0x01010101}u)"
+            size = f"({_moved(word, least)} & {0x07070707}u)"
+            number = f'"mad.lo.u32"($r, {one}, {0x81}u, {size})'
+            out.append(f"{s.dst}[4 * i + {row + 2 * r}] = {number};")
     return f"{UNROLL}for (int i = 0; i < {steps}; ++i) {{ {' '.join(out)} }}"
 
 

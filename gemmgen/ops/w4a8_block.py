@@ -41,7 +41,8 @@ def w4a8_block_gemm(
     a: float8_e4m3fn [M, K], contiguous along K, row stride a multiple of 16 bytes, 16-byte aligned.
     scale_a: float32 [M, ceil(K/128)], one per row and 128 of K, as `gemmgen.ops.quantise_rows` returns it. `scale_a_layout` says how it lies: "mn",
     contiguous along M with a column stride that is a multiple of 4 elements, read in place; or "row", any strides, copied to "mn" first.
-    b, weights, columns, scale_b: as in `gemmgen.ops.w4a8_gemm`, whose sums over K are the tensor core's own, in 14 bits; here those of 128.
+    b, weights, columns, scale_b: as in `gemmgen.ops.w4a8_gemm`, whose sums over K are the tensor core's own, in 14 bits; here those of 128. Or of INT4 that
+    `gemmgen.quant.pack` packed for torch.float8_e4m3fn, "int4_128_f32", whose scales lie in b and multiply these sums: it has no factors.
     out, out_dtype, epilogue, config, invariant, weights_ready (of scale_b too), arguments: as there. Runs on torch's current stream. Raises as that.
     """
     p, given = coded_problem(*_of(a), (None, scale_b), weights, out_dtype, epilogue, arguments)

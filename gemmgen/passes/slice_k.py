@@ -21,7 +21,7 @@ from ..ir.nodes import (
     TileBody,
     Zero,
 )
-from ..ir.promotion import PROMOTION, promotes
+from ..ir.promotion import PROMOTION
 from ..ir.rewrite import map_body, map_role, statements
 from ..ir.stmts import releases
 from ..ir.syncs import is_sync
@@ -43,8 +43,8 @@ SLICE_ALONE = Rule(
 )
 SLICE_SUMS = Rule(
     id="slice-sums",
-    says="slice_k needs sums that stay in the tensor core or are promoted by scales of A alone, and none of squares of A's rows",
-    because="What a promoting warpgroup does between two K blocks is hidden by others that share its tile; scales of B, and squares, of a slice were not tried.",
+    says="slice_k needs sums that stay in the tensor core, or of packed weights, and none of squares of A's rows",
+    because="What a promoting warpgroup does between two K blocks is hidden by others that share its tile; scales of numbers, and squares, of a slice were not tried.",
 )
 SLICE_RING = Rule(
     id="slice-ring",
@@ -96,7 +96,10 @@ def _check(kernel: Kernel) -> None:
     plain = tuple(values.values())[:-1] == (False, 1, False, False, 1)
     if not plain or kernel.groups.depths or s.name in RANKS:
         raise IllegalConfig(SLICE_ALONE, values, "Use slice_k=false.")
-    if any(isinstance(x, PROMOTION) and not promotes(x, "column") for x in statements(kernel)):
+    found = [*statements(kernel)]
+    if any(isinstance(x, PROMOTION) for x in found) and not any(
+        isinstance(x, ReadCodes) for x in found
+    ):
         raise IllegalConfig(SLICE_SUMS, {"slice_k": True, "promotes": True}, "Use slice_k=false.")
     if any(isinstance(x, SumSquares) for x in statements(kernel)):
         raise IllegalConfig(SLICE_SUMS, {"slice_k": True, "squares": True}, "Use slice_k=false.")

@@ -14,8 +14,9 @@ from .. import formats
 from ..codes import encode
 from ..errors import ArgumentError
 from ..formats import Format, Weights
-from ..ir.dtypes import BF16, E4M3, F16, DType
-from ..ir.packed import ROWS, Form
+from ..ir.codings import INT4
+from ..ir.dtypes import BF16, E4M3, F16, F32, DType
+from ..ir.packed import BY_BLOCK, ROWS, Form
 from ..runtime import loaded_cast
 from ..runtime.torch_tensors import current_stream, torch, torch_dtype
 from ..unpacking import Unpacking, source
@@ -42,13 +43,35 @@ class Packed:
     @property
     def weights(self) -> str:
         """What operators and layers call such blocks: the format's name, with "_f16" of all but INT4 for float16."""
-        f = self.format
-        return Form(element=f.element, to=self.dtype, group=f.group, zeros=f.zeros).name
+        return self.form.name
 
     @property
     def activations(self) -> str | None:
-        """What layers are told of products with them: "e4m3" where rows of 16 bits are quantised for them, None where not."""
+        """What layers are told of products with them: "e4m3" where rows of 16 bits are quantised for them, "e4m3_128" where only with a scale for each 128
+        columns of one, None where not."""
+        if self.form.scales_sums:
+            return BY_BLOCK
         return E4M3.name if self.dtype == E4M3 else None
+
+    @property
+    def form(self) -> Form:
+        f = self.format
+        return Form(element=f.element, to=self.dtype, group=f.group, zeros=f.zeros)
+
+    def sum_scales(self) -> Any:
+        """Of INT4 for E4M3, what sums of `numbers` over each 128 columns are scaled by, float32 [..., N, ceil(K/128)] on the CPU; None of others, whose numbers have their scales."""
+        if not self.form.scales_sums:
+            return None
+        *lead, rows, columns = self.shape
+        held = formats.Packed(
+            format=self.format,
+            to=self.dtype,
+            blocks=self.blocks.cpu().reshape(-1, *self.blocks.shape[-3:]).numpy(),
+            rows=rows,
+            columns=columns,
+        )
+        found = formats.sum_scales(formats.unpack(held), self.dtype)
+        return torch().from_numpy(found).view(*lead, rows, -1)
 
     def to(self, device: Any) -> Packed:
         """The same on that device."""
@@ -57,7 +80,7 @@ class Packed:
 
     def numbers(self) -> Any:
         """What a kernel multiplies by, [..., N, K] of `dtype`, contiguous, on the device of the blocks: (code - zero) * scale rounded once, of
-        others than INT4 exactly the weight over its row's factor.
+        others than INT4 exactly the weight over its row's factor; of INT4 for E4M3 the code - 8, times 2^-9 (`sum_scales`).
 
         On a CUDA device one launch of a generated kernel for each [N, K], on torch's current stream; elsewhere NumPy, with the same bits. Raises RuntimeUnavailable
         on a GPU without NVRTC or that is not Hopper.
@@ -96,7 +119,7 @@ def pack(
     group: int | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> Packed:
-    """`weights` for products with `dtype`: torch.bfloat16 (None), torch.float16, of MXFP4 torch.float8_e4m3fn. Packed on the CPU, once; the
+    """`weights` for products with `dtype`: torch.bfloat16 (None), torch.float16, of MXFP4, and of INT4 without zeros in groups of 128 or whole rows, torch.float8_e4m3fn, whose scales become float32. Packed on the CPU, once; the
     result is on the device of `weights`. group: the columns, 32, 64 or 128, as whose scales those of a row or a wider group are packed, with the same numbers; None: for INT4 with a scale for a
     whole row the largest that divides K, which `Packed.format` says, and that of the format for others. progress: called with (rows packed, rows of all matrices), at first with 0.
 
@@ -131,6 +154,8 @@ def pack(
 
 
 def _packed(chunk: Weights, to: DType, dtype: Any) -> formats.Packed:
+    if to == E4M3 and chunk.format.element == INT4:
+        chunk = formats.rescaled(chunk, F32.name)  # exactly
     try:
         return formats.pack(chunk, to)
     except ArgumentError as e:

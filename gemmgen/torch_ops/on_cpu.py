@@ -187,7 +187,7 @@ class Product:
             a = self.given["a"].double()
             if self.op.scaling == "rows":
                 a = a * _wide(self.given["scale_a"], a.shape[-1])
-            return a, self._unpacked().double()
+            return a, self._unpacked()
         a_turned, b_turned = self.p.mn_major
         a, b = (self.given[name].double() for name in "ab")
         a, b = self._taken(a.mT if a_turned else a), b.mT if b_turned else b
@@ -202,7 +202,7 @@ class Product:
         return a, b
 
     def _unpacked(self) -> Any:
-        """What a kernel multiplies by of packed weights, [..., N, K] of a's dtype; a row's factor is the epilogue's."""
+        """What a kernel multiplies by of packed weights, [..., N, K], wide, times what scales its sums; a row's factor is the epilogue's."""
         assert self.p.form is not None
         form, blocks = formats.named(self.p.form.format), self.given["b"]
         *_, n, k = self.shape
@@ -210,9 +210,10 @@ class Product:
         whole = -(-k // step) * step  # a launch takes an a that ends inside a group
         shape = *blocks.shape[:-3], n, whole
         if not blocks.numel():
-            return torch().zeros(shape)
+            return torch().zeros(shape, dtype=torch().float64)
         packed = quant.Packed(format=form, dtype=self.p.b, blocks=blocks, shape=shape)
-        return packed.numbers()[..., :k]
+        numbers, scales = packed.numbers()[..., :k].double(), packed.sum_scales()
+        return numbers if scales is None else numbers * _wide(scales, k)
 
 
 def _wide(scale: Any, k: int) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..codes import Codes, decode, encode
-from ..formats import Weights, e2m1, elements, multiplied, named, pack, paired
+from ..formats import Weights, e2m1, elements, multiplied, named, pack, paired, sum_scales
 from ..ir.codings import INT4, INT8, ZERO
 from ..ir.dtypes import DTYPES, E4M3
 from ..ir.packed import COLUMNS, E8M0, E8M0_BIAS, Form
@@ -85,6 +85,8 @@ def _packed(x: X, form: Form, codes: Any, scales: Codes, zeros: Any) -> X:
         zeros=None if zeros is None else zeros.astype(np.uint8),
     )
     packed = pack(weights, form.to)
+    if (of_sums := sum_scales(weights, form.to)) is not None:
+        x = replace(x, scale_b=of_sums, rows_per_scale=1)
     numbers = multiplied(weights, form.to)[:, : x.b.shape[1]]
     # Factors of a row or tensor are no kernel's: an epilogue's.
     if packed.bases is not None:

@@ -36,9 +36,10 @@ from gemmgen.nn.experts import CALLS  # noqa: E402
 from gemmgen.ops import mixture  # noqa: E402
 
 EXPERTS, HIDDEN, INNER = 6, 256, 128
+BY_BLOCK = ("mxfp4 fp8 blocks", "int4 fp8 blocks")
 BOUND = {"fp8": 0.08, "bf16": 0.01, "fp8 rows": 0.08, "int8": 0.03}
 BOUND |= dict.fromkeys(CODED, BOUND["bf16"]) | {"mxfp4 f16": 0.002}
-BOUND |= dict.fromkeys(("mxfp4 fp8", "mxfp4 fp8 blocks"), BOUND["fp8"])
+BOUND |= dict.fromkeys(("mxfp4 fp8", *BY_BLOCK), BOUND["fp8"])
 
 
 @pytest.fixture(autouse=True)
@@ -179,10 +180,10 @@ LAUNCHES = {
         "mxfp4 fp8",
         "alternating",
     ): "route quantise_rows spread coded_by_row quantise_rows coded_by_row combine",
-    (
-        "mxfp4 fp8 blocks",
-        "alternating",
-    ): "route quantise_rows spread coded_by_block quantise_rows coded_by_block combine",
+    **dict.fromkeys(
+        ((x, "alternating") for x in BY_BLOCK),
+        "route quantise_rows spread coded_by_block quantise_rows coded_by_block combine",
+    ),
 }
 
 

@@ -14,9 +14,10 @@ from gemmgen import ops  # noqa: E402
 from gemmgen.ops import mixture  # noqa: E402
 
 EXPERTS, HIDDEN, INNER = 4, 256, 128
+FP8_ROWS = ("mxfp4 fp8", "mxfp4 fp8 blocks", "int4 fp8 blocks")
 BOUND = {"fp8": 0.06, "bf16": 0.006, "fp8 rows": 0.06, "int8": 0.02}
 BOUND |= dict.fromkeys(CODED, BOUND["bf16"]) | {"mxfp4 f16": 0.001}
-BOUND |= dict.fromkeys(("mxfp4 fp8", "mxfp4 fp8 blocks"), 0.06)
+BOUND |= dict.fromkeys(FP8_ROWS, 0.06)
 LAUNCHES = {
     ("fp8", "alternating"): 6,
     ("fp8", "halves"): 7,
@@ -27,7 +28,7 @@ LAUNCHES = {
     ("int8", "alternating"): 7,
     ("int8", "halves"): 8,
     **{(kind, "alternating"): 5 for kind in CODED},
-    **dict.fromkeys((("mxfp4 fp8", "alternating"), ("mxfp4 fp8 blocks", "alternating")), 7),
+    **{(kind, "alternating"): 7 for kind in FP8_ROWS},
 }
 
 

@@ -220,27 +220,36 @@ def test_blocks_for_rows_that_are_quantised_are_of_them_alone():
     assert torch.equal(compiled(x), empty(x))
 
 
+@pytest.mark.parametrize(
+    "form", (formats.MXFP4, formats.int4(128, "bf16"), formats.int4(0, "f16")), ids=lambda x: x.name
+)
 @pytest.mark.parametrize("lead", ((3,), (2, 4), (0,)))
-def test_rows_that_have_a_scale_for_each_128(lead):
-    """The same blocks, and a state_dict of either loads into the other."""
-    layer, x = by_fp8(), torch.randn(*lead, K).to(BF16)
-    held = quant.Packed(format=formats.MXFP4, dtype=E4M3, blocks=layer.blocks, shape=(N, K), factors=layer.factors)  # fmt: skip
-    fine = nn.Linear4bit.from_packed(held, activations="e4m3_128")
-    assert fine.blocks is layer.blocks and "by e4m3_128, x=torch.bfloat16" in repr(fine)
+def test_rows_that_have_a_scale_for_each_128(lead, form):
+    """Of MXFP4 blocks are those of rows with one scale, and a state_dict of either loads into the other; INT4 has no other way, and scales in float32."""
+    x, wide = torch.randn(*lead, K).to(BF16), torch.nn.Linear(K, N, bias=False)
+    fine = nn.Linear4bit.from_linear(wide, form, activations="e4m3_128")
+    weights = "int4_128_f32" if form.element == "int4" else "e2m1_32_e8m0"
+    assert f"weight={weights} by e4m3_128, x=torch.bfloat16" in repr(fine)
+    held = quant.pack(quant.of(wide.weight, form), FP8)
+    assert torch.equal(held.blocks, fine.blocks)
+    exact = four_bits.exact(held)
+    assert torch.equal(exact, quant.of(wide.weight, form).dequantise())
     y = fine(x)
     assert y.shape == (*lead, N) and y.dtype == BF16
     if x.numel():
         q, scale = ops.quantise_rows(x.reshape(-1, K))
         rows = q.double() * scale.double().repeat_interleave(128, -1)[:, :K]
-        assert near(y, rows.view(x.shape) @ four_bits.exact(held).mT)
-    empty = nn.Linear4bit(K, N, bias=False, weights=layer.weights, activations="e4m3_128")
-    empty.load_state_dict(layer.state_dict())
-    same(states(empty), states(fine))
+        assert near(y, rows.view(x.shape) @ exact.mT)
+    empty = nn.Linear4bit(K, N, bias=False, weights=weights, activations="e4m3_128")
+    empty.load_state_dict(fine.state_dict())
     assert torch.equal(torch.compile(empty, backend="aot_eager", fullgraph=True)(x), y)
-    wide = torch.nn.Linear(K, N, bias=False)
-    made = nn.Linear4bit.from_linear(wide, formats.MXFP4, activations="e4m3_128")
-    same(states(made), states(nn.Linear4bit.from_linear(wide, formats.MXFP4, FP8)))
-    assert made.activations == "e4m3_128"
+    empty.load_state_dict(wide.state_dict())
+    own = formats.named(weights)
+    same(states(empty), states(nn.Linear4bit.from_linear(wide, own, activations="e4m3_128")))
+    if weights == "e2m1_32_e8m0":
+        coarse = nn.Linear4bit.from_linear(wide, form, FP8)
+        same(states(coarse), states(fine))
+        assert nn.Linear4bit.from_packed(held, activations="e4m3_128").activations == "e4m3_128"
 
 
 PLAIN = {"in_features": K, "out_features": N}
@@ -257,7 +266,10 @@ PACKED = quant.pack(quant.of(torch.randn(N, K), formats.int4(128, "bf16")))
         (lambda: nn.Linear4bit.from_packed(quantised(N, K)), "packed"),
         (lambda: nn.Linear4bit.from_packed(quant.pack(quantised(2, N, K))), "packed shape"),
         (lambda: nn.Linear4bit(**PLAIN, activations="e4m3"), "weights"),
-        (lambda: nn.Linear4bit.from_quantised(quantised(N, K), dtype=FP8), "dtype"),
+        (lambda: nn.Linear4bit.from_quantised(quantised(N, K, form="zeros"), dtype=FP8), "dtype"),
+        (lambda: nn.Linear4bit.from_linear(torch.nn.Linear(K, N), formats.int4(128), activations="e4m3"), "weights"),
+        (lambda: nn.Linear4bit.from_linear(torch.nn.Linear(K, N), formats.int4(32), activations="e4m3_128"), "dtype"),
+        (lambda: nn.Linear4bit.from_linear(torch.nn.Linear(K - 64, N), formats.int4(0), activations="e4m3_128"), "dtype"),
         (lambda: nn.Linear4bit.from_quantised(quantised(N, K, form="nvfp4"), dtype=FP8), "dtype"),
         (lambda: nn.Linear4bit(**PLAIN, activations="bf16"), "activations"),
         (lambda: nn.Linear4bit(**PLAIN, activations="e4m3_128"), "weights"),

@@ -21,8 +21,13 @@ from gemmgen.ir.expr import ACC  # noqa: E402
 FP8 = torch.float8_e4m3fn
 
 
-def packed(*shape):
-    return quant.pack(quant.of(torch.randn(*shape), formats.MXFP4), FP8)
+FORMS = pytest.mark.parametrize(
+    "form", (formats.MXFP4, formats.int4(128, "f16")), ids=lambda x: x.element
+)
+
+
+def packed(*shape, form=formats.MXFP4):
+    return quant.pack(quant.of(torch.randn(*shape), form), FP8)
 
 
 def activations(*shape):
@@ -39,18 +44,19 @@ def exactly(a, scale, weights):
     return a.double() * wide @ exact(weights).mT
 
 
+@FORMS
 @pytest.mark.parametrize("layout", ("mn", "row"))
 @pytest.mark.parametrize("dtype", ("bf16", "f16", "f32"))
 @pytest.mark.parametrize(("m", "n", "k"), ((1, 64, 128), (17, 200, 384)))
-def test_one(m, n, k, dtype, layout, monkeypatch):
-    b, (a, scale) = packed(n, k), activations(m, k)
+def test_one(m, n, k, dtype, layout, form, monkeypatch):
+    b, (a, scale) = packed(n, k, form=form), activations(m, k)
     scale = scale.contiguous() if layout == "row" else scale
-    memory = Memory(a, scale, b.blocks, b.factors)
+    held = [a, scale, b.blocks, *[b.factors] * (b.factors is not None)]
+    memory = Memory(*held)
     emulated(monkeypatch, memory)
+    given = {"scale_a_layout": layout, "scale_b": b.factors, "weights": b.weights}
     with memory:
-        got = ops.w4a8_block_gemm(
-            a, scale, b.blocks, scale_a_layout=layout, scale_b=b.factors, columns=n, out_dtype=dtype
-        )
+        got = ops.w4a8_block_gemm(a, scale, b.blocks, columns=n, out_dtype=dtype, **given)
     check_fast_sums(got, exactly(a, scale, b), k)
 
 

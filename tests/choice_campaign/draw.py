@@ -22,7 +22,6 @@ from gemmgen.ir.expr import (
     fold,
 )
 from gemmgen.ir.groupings import GROUPINGS
-from gemmgen.ir.packed import forms
 from gemmgen.problem import LAYOUTS, OUTPUTS, Problem, Shape, depth_step
 from gemmgen.recipes import recipe
 
@@ -92,9 +91,7 @@ def problem(rng: Random) -> Problem:
                 alignment=rng.choice(GROUPINGS["ends"].alignments),
                 epilogue=epilogue(rng),
                 accumulate=rng.random() < 0.2,
-                weights=rng.choice((*forms(recipe(family).coded, b),))
-                if recipe(family).coded
-                else "",
+                weights=rng.choice(recipe(family).weights(b)),
             )
         except ArgumentError:
             continue

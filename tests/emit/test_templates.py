@@ -26,7 +26,6 @@ MAX_STATEMENTS = 74  # classes
 MAX_LINES = {
     "kernel.cu.j2": 120,
     "stmts.j2": 270,
-    "stmts_promotion.j2": 70,
     "stmts_output.j2": 120,
     "stmts_values.j2": 155,
     "stmts_exchange.j2": 100,

@@ -72,7 +72,7 @@ def test_no_fact_has_a_default():
         Recipe(operands=PAIR, promotes=True, scale_rows=1, unroll=1, coded=False)
 
 
-@pytest.mark.parametrize("rows, depth", [(0, 128), (128, 0), (64, 128), (-1, 128)])
+@pytest.mark.parametrize("rows, depth", [(128, 0), (64, 128), (-1, 128), (0, 64), (1, 256)])
 def test_facts_that_fit_nothing_are_refused(rows, depth):
     with pytest.raises(GemmgenError, match=f"scale_rows={rows}, scale_depth={depth}"):
         Recipe(

@@ -20,6 +20,7 @@ from gemmgen.recipes import recipe
 from gemmgen.target import H200
 from gemmgen.verification import NumpyEngine, exact_integers, ladder, product
 
+INT4 = replace(W4A8_BLOCK, weights="int4_128_f32")
 SHAPES = tuple((m, 4096, 7168) for m in (1, 16, 64, 128, 512, 4096))
 PLAIN = replace(DECODED_FP8, in_flight=0)
 WAVES = replace(DECODED_FP8, consumers=1)
@@ -53,8 +54,9 @@ def test_what_no_config_could_compute_is_refused(changes, message):
 
 
 @pytest.mark.parametrize("grouping", ("none", "batched", "masked", "rows", "ends"))
-def test_a_config_is_chosen_for_any_number_of_rows(grouping):
-    p = replace(W4A8_BLOCK, grouping=grouping)
+@pytest.mark.parametrize("of", (W4A8_BLOCK, INT4), ids=lambda p: p.weights)
+def test_a_config_is_chosen_for_any_number_of_rows(grouping, of):
+    p = replace(of, grouping=grouping)
     for shape in SHAPES:
         c = heuristics.choose(p, shape, H200, 1 if grouping == "none" else 8)
         assert c.swap_ab and c.block_k_bytes == 128
@@ -73,6 +75,25 @@ def test_both_halves_of_a_k_block_are_one_sum():
     assert (promoted.by, promoted.dst, promoted.src) == ("column", "acc0", "part")
     counts = {r.name: r.count for r in kernel.consumer.locals}
     assert (counts["part"], counts["acc0"], counts["column_scales"]) == (8, 8, 4)
+
+
+def test_scales_of_int4_are_those_of_sums():
+    """Read beside codes, of each wave into registers of its own; numbers have none."""
+    kernel = lower(INT4, replace(PLAIN, consumers=1))
+    reads = [s for s in statements(kernel) if isinstance(s, ir.ReadCodes)]
+    assert [(s.beside, s.records) for s in reads] == [
+        ("scales", "row_scales0"),
+        ("scales", "row_scales1"),
+    ]
+    assert {(s.by, s.records) for s in statements(kernel) if isinstance(s, ir.Decode)} == {
+        ("whole", "")
+    }
+    promoted = [s for s in statements(kernel) if isinstance(s, ir.Promote)]
+    assert [(s.by, s.row_scales) for s in promoted] == [
+        ("columns", "row_scales0"),
+        ("columns", "row_scales1"),
+    ]
+    assert INT4.form.block_bytes == W4A8_BLOCK.form.block_bytes == 4352
 
 
 def test_scales_are_read_once_for_all_waves():
@@ -121,8 +142,9 @@ def test_sums_that_scales_of_b_promote_are_not_divided():
     ids=("plain", "waves", "slices", "split", "shares", "ping-pong"),
 )
 @pytest.mark.parametrize("shape", ((1, 64, 128), (17, 200, 544), (40, 130, 1300)))
-def test_it_is_right(config, shape):
-    assert judged(W4A8_BLOCK, config, shape).exact
+@pytest.mark.parametrize("weights", (W4A8_BLOCK.weights, INT4.weights))
+def test_it_is_right(config, shape, weights):
+    assert judged(replace(W4A8_BLOCK, weights=weights), config, shape).exact
 
 
 @pytest.mark.nvrtc

@@ -21,8 +21,9 @@ from gemmgen.formats import (
     quantise,
     widest_group,
 )
-from gemmgen.formats.packing import multiplied, numbers, pack, places, rescaled, tables, unpack
-from gemmgen.ir.codings import CODINGS, LOOKUP
+from gemmgen.formats.multiplied import multiplied, rescaled
+from gemmgen.formats.packing import numbers, pack, places, tables, unpack
+from gemmgen.ir.codings import CODINGS, LOOKUP, SIZES
 from gemmgen.ir.dtypes import BF16, E4M3, F16
 from gemmgen.ir.packed import OF_16_BITS
 from gemmgen.unpacking import Unpacking, source
@@ -62,9 +63,10 @@ def test_codes_lie_where_a_fragment_has_them(coding):
     assert all(sorted(x.ravel().tolist()) == list(range(32)) for x in bits)
 
 
-def test_codes_for_bytes_lie_where_a_fragment_has_them():
-    """A register's four bytes from one word, by `prmt`; a step of 32 of K from two."""
-    row, column, bits = places(LOOKUP)
+@pytest.mark.parametrize("code", (LOOKUP, SIZES), ids=lambda c: c.element)
+def test_codes_for_bytes_lie_where_a_fragment_has_them(code):
+    """A register's four bytes from one word; a step of 32 of K from two."""
+    row, column, bits = places(code)
     of_a, word_of_k = words_of_a()
     for part, thread, i, j in np.ndindex(2, 128, 4, 8):
         word, register = (part * 128 + thread) * 4 + i, i % 2 + 2 * (j // 4)
@@ -76,7 +78,7 @@ def test_codes_for_bytes_lie_where_a_fragment_has_them():
     assert all(sorted(x.ravel().tolist()) == list(range(32)) for x in bits)
 
 
-@pytest.mark.parametrize("code", (*CODINGS, LOOKUP), ids=lambda c: f"{c.element}-{c.to}")
+@pytest.mark.parametrize("code", (*CODINGS, LOOKUP, SIZES), ids=lambda c: f"{c.element}-{c.to}")
 def test_a_words_codes_have_their_own_bits_the_same_in_every_word(code):
     _, _, bits = places(code)
     assert (bits == bits[0]).all() and sorted(bits[0].ravel()) == [*range(32)]
@@ -268,7 +270,9 @@ def test_what_is_past_the_end_is_zero():
     ("argument", "weights", "to"),
     [
         ("scales", wide(25), F16),
-        ("to", drawn(int4(128, "bf16"), 64, 128), E4M3),
+        ("scales", drawn(int4(128, "bf16"), 64, 128), E4M3),
+        ("to", drawn(int4(64, "f32"), 64, 128), E4M3),
+        ("to", drawn(int4(128, "f32", zeros=True), 64, 128), E4M3),
         ("scales", wide(15), E4M3),
         ("to", quantise(np.ones((64, 128)), NVFP4), E4M3),
         ("scales", nvfp4([0x30, 0xB0]), BF16),
@@ -276,7 +280,7 @@ def test_what_is_past_the_end_is_zero():
         ("scales", drawn(int4(128, "f16"), 64, 128), BF16),
         ("K", quantise(np.ones((64, 72)), int4(0, "bf16")), BF16),
         ("scales", drawn(int4(0, "f16"), 64, 128), BF16),
-        ("to", drawn(int4(0, "bf16"), 64, 128), E4M3),
+        ("group", drawn(int4(0, "f32"), 64, 192), E4M3),
         ("scales", quantise(np.full((64, 128), 40.0), MXFP4), BF16),
     ],
 )
@@ -293,7 +297,7 @@ def test_scales_of_others_are_not_rounded():
         rescaled(Weights(format=int4(128, "f32"), codes=np.zeros((1, 64), np.uint8), scales=np.full((1, 1), 1e9, np.float32).view(np.uint32)), "f16")  # fmt: skip
 
 
-@pytest.mark.parametrize("changes", [{"group": 16}, {"to": E4M3}, {"element": "e2m1", "group": 128}, {"element": "e2m1", "zeros": True}, {"element": "int8"}])  # fmt: skip
+@pytest.mark.parametrize("changes", [{"group": 16}, {"to": E4M3, "group": 64}, {"element": "e2m1", "group": 128}, {"element": "e2m1", "zeros": True}, {"element": "int8"}])  # fmt: skip
 def test_kernels_that_are_none_are_refused(changes):
     with pytest.raises(IRError):
         Unpacking(**{"element": "int4", "to": BF16, "group": 128} | changes)

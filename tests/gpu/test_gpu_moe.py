@@ -7,11 +7,11 @@ import pytest
 pytestmark = pytest.mark.gpu
 
 PLAIN = ("fp8", "bf16", "fp8 rows", "int8")
-CODED = ("int4", "mxfp4", "nvfp4", "mxfp4 f16", "mxfp4 fp8", "mxfp4 fp8 blocks")
+CODED = ("int4", "mxfp4", "nvfp4", "mxfp4 f16", "mxfp4 fp8", "mxfp4 fp8 blocks", "int4 fp8 blocks")
 KINDS = (*PLAIN, *CODED)
 BOUND = {"fp8": 0.09, "bf16": 0.015, "fp8 rows": 0.09, "int8": 0.04}
 BOUND |= dict.fromkeys(CODED, BOUND["bf16"]) | {"mxfp4 f16": 0.002}
-BOUND |= dict.fromkeys(("mxfp4 fp8", "mxfp4 fp8 blocks"), 0.09)
+BOUND |= dict.fromkeys(CODED[4:], 0.09)
 ORDERS = ("alternating", "halves")
 CASES = (*((k, o) for k in PLAIN for o in ORDERS), *((k, ORDERS[0]) for k in CODED))
 
@@ -264,7 +264,9 @@ def test_the_command(capsys):
             assert r["eager"]["gemmgen"] > 0 and r["eager"]["torch"] > 0
 
 
-@pytest.mark.parametrize("kind", ("bf16", "int4", "mxfp4", "mxfp4-fp8", "mxfp4-fp8-blocks"))
+@pytest.mark.parametrize(
+    "kind", ("bf16", "int4", "mxfp4", "mxfp4-fp8", "mxfp4-fp8-blocks", "int4-fp8-blocks")
+)
 def test_the_command_of_other_kinds(kind, capsys):
     import json
 
@@ -274,7 +276,7 @@ def test_the_command_of_other_kinds(kind, capsys):
     options = ["--tokens", "1,300", "--kind", kind, "--repeats", "3", "--json"]
     assert main(["moe", *sizes, *options]) == 0
     for r in json.loads(capsys.readouterr().out)["rows"]:
-        casts = ["cast"] * kind.startswith("mxfp4-fp8")
+        casts = ["cast"] * ("fp8" in kind)
         assert [*r["launches"]] == ["route", *casts, "spread", "GEMM 1", "GEMM 2", "combine"]
         assert not r["left_out"] and r["over_torch"] > 0
 

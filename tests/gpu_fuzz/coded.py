@@ -21,10 +21,19 @@ APART = 1_000_003  # between the seeds of two groups
 
 @dataclass(frozen=True)
 class _Operand:
-    """Numbers [N, K] as codes, and as packed blocks."""
+    """Numbers [N, K] as codes, and as packed blocks, with what sums over each 128 of K are scaled by, if they are."""
 
     b: Any
     blocks: Any = None
+    scale_b: Any = None
+    rows_per_scale: int = 0
+
+    def numbers(self, to: Any) -> Any:
+        """What they stand for, float32."""
+        found = decode(self.b, to)
+        if self.scale_b is not None:
+            found = found * np.repeat(self.scale_b, 128, -1)[:, : found.shape[1]]
+        return found.astype(np.float32)
 
 
 def packed(kind: Kind, values: Any, seed: int, *, normal: bool) -> tuple[Any, Any]:
@@ -38,7 +47,7 @@ def packed(kind: Kind, values: Any, seed: int, *, normal: bool) -> tuple[Any, An
         (randomly if normal else exactly)(_Operand(encode(x, to)), form, seed + APART * i)
         for i, x in enumerate(matrices)
     ]
-    numbers = [decode(x.b, to).astype(np.float32) for x in drawn]
+    numbers = [x.numbers(to) for x in drawn]
     n, k = values.shape[-2:]
     blocks = (-(-n // 64), -(-k // 128), form.block_bytes)
     found = np.stack([x.blocks for x in drawn]) if drawn else np.empty((0, *blocks), np.uint8)

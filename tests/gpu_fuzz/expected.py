@@ -61,6 +61,7 @@ def expected(
         return _by_blocks(kind, (a, b), (sa, sb))
     if sa is not None:
         a = a * spread(sa, case.k)
+    if sb is not None:
         b = b * (spread(sb, case.k) if kind.scales == "rows" else _blocks(sb, case.n, case.k))
     whole = [named.get(name) for name in ("scale_a", "scale_b")]
     match kind.grouping:
@@ -85,7 +86,9 @@ def expected(
 def _by_blocks(kind: Kind, both: tuple[Any, Any], scales: tuple[Any, Any]) -> Any:
     """Scaled once they are summed, as kernels do it: NaN and Inf in scales come out as there."""
     a, b = both
-    sa, sb = (s.to(torch.float64) for s in scales)
+    sa, sb = (s if s is None else s.to(torch.float64) for s in scales)
+    if sb is None:
+        sb = torch.ones_like(sa[:1]).expand(b.shape[0], -1)
     if kind.scales == "block":
         sb = sb.repeat_interleave(BLOCK, -2)[: b.shape[0]]
     total = a.new_zeros(a.shape[0], b.shape[0])

@@ -13,7 +13,7 @@ class Kind:
     """A function of `gemmgen.ops` and how it is called.
 
     a, b, out: names of torch's dtypes. scales: "" (none), "number", "tensor" or "vector" (of the whole sum),
-    "block" (of 1 x 128 of A, 128 x 128 of B) or "rows" (of 1 x 128 of both). packing: of groups along K.
+    "block" (of 1 x 128 of A, 128 x 128 of B), "a" (of 1 x 128 of A alone) or "rows" (of 1 x 128 of both). packing: of groups along K.
     weights: what B is packed from, weights of 4 bits. scored: heads of a query whose scores are summed, in windows (0: none are);
     page: keys of a page (0: they lie in a row); compact: D's rows begin with their windows. config: None: chosen. given: further
     arguments.

@@ -170,7 +170,28 @@ CODED |= {
     "nvfp4 by fp16": replace(INT4, a=F16, out=F32, weights="e2m1_16_e4m3_f16"),
     "mxfp4 by fp8, wide": replace(OF_FP8, config=replace(BYTES, block_m=192, in_flight=0)),
 }
+PROMOTED = replace(
+    OF_FP8, function="w4a8_block_gemm", scales="a", config=replace(BYTES, in_flight=0)
+)
+WHOLE = replace(PROMOTED, weights="int4_128_f32")
+CODED |= {
+    "mxfp4 by fp8 blocks": PROMOTED,
+    "mxfp4 by fp8 blocks, overlapped": replace(
+        PROMOTED, out=F32, config=replace(BYTES, consumers=1, block_m=64, multicast="a")
+    ),
+    "int4 by fp8 blocks": WHOLE,
+    "int4 by fp8 blocks, sliced": replace(
+        WHOLE, config=replace(BYTES, in_flight=0, slice_k=True, block_n=64, consumers=3, stages=6)
+    ),
+    "int4 by fp8 blocks, split 2": replace(
+        WHOLE, out=F32, config=replace(BYTES, in_flight=0, split_k=2, block_m=64)
+    ),
+}
 CODED_GROUPED = {
+    "int4 by fp8 blocks, ends": replace(WHOLE, function="w4a8_block_grouped_gemm", grouping="ends"),
+    "mxfp4 by fp8 blocks, masked": replace(
+        PROMOTED, function="w4a8_block_masked_gemm", grouping="masked"
+    ),
     "mxfp4 by fp8, ends": replace(OF_FP8, function="w4a8_grouped_gemm", grouping="ends"),
     "int4 batched": replace(INT4, function="w4a16_batched_gemm", grouping="batched"),
     "mxfp4 masked": replace(

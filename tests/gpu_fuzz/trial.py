@@ -112,8 +112,10 @@ def _scales(d: Drawn, kind: Kind, a: Any, b: Any) -> tuple[tuple[Any, Any], dict
     *rows, m, k = a.shape
     *columns, n, _ = b.shape
     blocks = -(-k // BLOCK)
-    if kind.scales in ("block", "rows"):
+    if kind.scales in ("block", "a", "rows"):
         sa = d.embed(d.change("scale_a", d.powers((*rows, blocks, m))), torch.float32).mT
+        if kind.scales == "a":
+            return (sa, None), {}
         many = (blocks, n) if kind.scales == "rows" else (-(-n // BLOCK), blocks)
         sb = d.embed(d.change("scale_b", d.powers((*columns, *many))), torch.float32)
         return (sa, sb.mT if kind.scales == "rows" else sb), {}
@@ -170,7 +172,9 @@ def _taken(kind: Kind, case: Case, a: Any, source: Any) -> tuple[Any, Any]:
 
 def _positional(kind: Kind, operands: tuple[Any, Any], scales: tuple[Any, Any]) -> tuple[Any, ...]:
     (a, b), (sa, sb) = operands, scales
-    return (a, b) if sa is None else (a, sa, b, sb)
+    if sa is None:
+        return a, b
+    return (a, sa, b) if sb is None else (a, sa, b, sb)
 
 
 def _tables(
@@ -195,7 +199,7 @@ def _tables(
 
 def _options(kind: Kind, named: dict[str, Any]) -> dict[str, Any]:
     options: dict[str, Any] = {} if kind.squares else {"out_dtype": dtype_name(kind.out)}
-    if kind.scales == "block":
+    if kind.scales in ("block", "a"):
         options["scale_a_layout"] = "mn"
     if kind.scales == "rows":
         options["scale_layout"] = "mn"

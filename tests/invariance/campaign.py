@@ -33,6 +33,7 @@ PROBLEMS = (
     Problem(family="w4a16", a=F16, b=F16, d=F16, weights="int4_32_f16_zeros"),
     Problem(family="w8a16", a=BF16, b=BF16, weights="int8_column_f32"),
     Problem(family="w4a8", a=E4M3, b=E4M3, weights="e2m1_32_e8m0"),
+    Problem(family="w4a8_block", a=E4M3, b=E4M3, weights="int4_128_f32"),
 )
 SIDES = (
     (576, 7168),

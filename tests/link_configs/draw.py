@@ -12,7 +12,6 @@ from gemmgen.errors import ArgumentError, IllegalConfig, UnsupportedProblem
 from gemmgen.ir.dtypes import BF16, E4M3, E5M2, F16, F32, S8, S32
 from gemmgen.ir.groupings import GROUPINGS
 from gemmgen.ir.nodes import Kernel
-from gemmgen.ir.packed import forms
 from gemmgen.pipeline import lower
 from gemmgen.problem import Problem
 from gemmgen.recipes import recipe
@@ -24,6 +23,7 @@ FAMILIES = {
     "fp8_1d1d": ((E4M3, E4M3),),
     "w4a16": ((BF16, BF16), (F16, F16)),
     "w4a8": ((E4M3, E4M3),),
+    "w4a8_block": ((E4M3, E4M3),),
     "w8a16": ((BF16, BF16), (F16, F16)),
 }
 
@@ -40,7 +40,7 @@ def problem(random: Random) -> Problem:
         epilogue=random.choice((*[EPILOGUES["none"]] * 8, *EPILOGUES.values())),
         accumulate=random.random() < 0.2,
         layout=random.choice(("nt", "nt", "nt", "nn", "tn", "tt")) if not coded else "nt",
-        weights=random.choice(list(forms(coded, b))) if coded else "",
+        weights=random.choice(recipe(family).weights(b)),
     )
 
 

@@ -13,6 +13,7 @@ DECODED, ZEROS, EXPONENTS = "w4a16", "w4a16-zeros-waves", "w4a16-exponents-maske
 SPLIT, SHIFTED, SCALED = "w4a16-ahead-split", "w4a8", "w4a16-nvfp4"
 OCTETS, OFFSET, POWER, BITS = "w8a16", "w8a16-waves-ends", "w8a16-fp8-split", "w8a16-fp8-masked"
 PROMOTED, OVERLAPPED, SLICED = "w4a8_block", "w4a8_block-overlap-masked", "w4a8_block-slices-ends"
+WHOLE, WAVES = "w4a8_block-int4", "w4a8_block-int4-waves-masked"
 LAST = "min(tile.b_row / 64 + i, last)"
 
 
@@ -107,4 +108,12 @@ ROWS = (
     row("125i", PROMOTED, "the scale of the column beside", "E", text=edit(("column_scales[i / 2 + 1]", "column_scales[i / 2]"), count=0)),
     row("125j", PROMOTED, "a K block in the place of the sum", "E", text=edit(("acc0[i] += column_scales", "acc0[i] = column_scales"))),
     row("125k", SLICED, "scales of the first stage", "E", text=edit(("smem_scale_a + ring.stage * Shared::SCALE_A_STAGE_BYTES + 8", "smem_scale_a + 8"), count=0)),
+    row("125l", WHOLE, "another way to decode", "P", ir=visit(ir.Decode, lambda s: replace(s, by="shift"))),
+    row("125m", WHOLE, "scales that are taken for records of codes", "P", ir=visit(ir.ReadCodes, lambda s: replace(s, beside="records"))),
+    row("125n", WAVES, "both waves' sums by the first one's scales", "P", ir=visit(ir.Promote, lambda s: replace(s, row_scales="row_scales0"))),
+    row("125o", WHOLE, "numbers below 0 are one more", "E", text=edit(("0x00000081", "0x00000080"), count=0)),
+    row("125p", WHOLE, "numbers without their signs", "E", text=edit((" & 0x01010101", " & 0x00000000"), count=0)),
+    row("125q", WHOLE, "the second code's bits a place lower", "E", text=edit((" >> 3) & 0x07070707", " >> 2) & 0x07070707"), count=0)),
+    row("125r", WHOLE, "two rows' scales exchanged", "E", text=edit(("row_scales0[0], row_scales0[1])", "row_scales0[1], row_scales0[0])"))),
+    row("125s", WHOLE, "scales of the warp beside", "E", text=edit(("(warp * 8 + lane / 4) * 8", "((warp ^ 1) * 8 + lane / 4) * 8"))),
 )  # fmt: skip

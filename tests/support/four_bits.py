@@ -29,5 +29,8 @@ def packed(form, dtype, *shape):
 
 def exact(weights):
     """float64 [..., N, K]: what a kernel multiplies by, times what its rows lack."""
-    numbers = weights.numbers().double()
+    numbers, scales = weights.numbers().double(), weights.sum_scales()
+    if scales is not None:
+        wide = scales.double().repeat_interleave(128, -1)[..., : numbers.shape[-1]]
+        numbers = numbers * wide.to(numbers.device)
     return numbers if weights.factors is None else numbers * weights.factors.double()[..., None]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ctypes
 
+import numpy as np
 import torch
 
 from gemmgen.epilogues import mqa_logits
-from gemmgen.formats import Packed, multiplied, named, unpack
+from gemmgen.formats import Packed, multiplied, named, sum_scales, unpack
 from gemmgen.ir.argument_names import group_stride, parameter
 from gemmgen.ir.dtypes import DTYPES
 from gemmgen.ir.expr import DeviceScalar, PerColumn, PerRow, Scalar, arguments
@@ -137,7 +138,11 @@ def numbers(p, rows, n, k):
     """Of packed weights [groups, rows of blocks, bytes]."""
     blocks = rows.reshape(*rows.shape[:-1], -1, p.form.block_bytes)
     found = Packed(format=named(p.form.format), to=p.b, blocks=blocks.numpy(), rows=64 * blocks.shape[-3], columns=128 * blocks.shape[-2])  # fmt: skip
-    return torch.from_numpy(multiplied(unpack(found), p.b)[..., :n, :k])
+    weights = unpack(found)
+    values, scales = multiplied(weights, p.b), sum_scales(weights, p.b)
+    if scales is not None:
+        values = values * np.repeat(scales.astype(float), 128, -1)
+    return torch.from_numpy(values[..., :n, :k])
 
 
 def whose(p, m, k, layout):
@@ -176,13 +181,16 @@ def table(p, m, count, values):
 def product(p, views, values, x, y, where):
     """Scaled by blocks of 128 of K, where there are such scales."""
     s, ks, n, k = where
-    if "scale_b" not in {*views, *values}:
+    known = {*views, *values}
+    if "scale_a" not in known:
         return x @ y.mT
     g, total = GROUPINGS[p.grouping], x.new_zeros(x.shape[0], n)
     rows = row_scales(views, values, s.group if g.rows else 0, s.end, k)[:, s.first :].double()
     for i in range(-(-x.shape[1] // 128)):
         block, cut = ks.first // 128 + i, slice(128 * i, 128 * i + 128)
-        if "scale_b" in views:
+        if "scale_b" not in known:
+            columns = x.new_ones(n)
+        elif "scale_b" in views:
             columns = views["scale_b"][0, block].double()
         else:
             many, steps = -(-n // 128), (values["scale_b_stride_n"], values["scale_b_stride_k"])

@@ -392,8 +392,16 @@ VARIETY = {
         replace(W4A8, grouping="ends"),
         replace(SLICED, consumers=4, stages=4, in_flight=0),
     ),
+    "w4a8_block-int4": (
+        replace(W4A8_BLOCK, weights="int4_128_f32"),
+        replace(DECODED_FP8, in_flight=0),
+    ),
+    "w4a8_block-int4-waves-masked": (
+        replace(W4A8_BLOCK, weights="int4_128_f32", grouping="masked"),
+        replace(DECODED_FP8, consumers=1, stages=3, block_m=32),
+    ),
     "w4a8_block-slices-ends": (
-        replace(W4A8_BLOCK, grouping="ends"),
+        replace(W4A8_BLOCK, weights="int4_128_f32", grouping="ends"),
         replace(SLICED, consumers=3, stages=6, in_flight=0),
     ),
 }

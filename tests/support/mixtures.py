@@ -20,6 +20,7 @@ CODED = {
     "mxfp4 f16": (formats.MXFP4, F16),
     "mxfp4 fp8": (formats.MXFP4, FP8),
     "mxfp4 fp8 blocks": (formats.MXFP4, FP8, "e4m3_128"),
+    "int4 fp8 blocks": (formats.int4(128, "f32"), FP8, "e4m3_128"),
 }
 PLAIN = ("fp8", "bf16", *BY_ROW)
 KINDS = (*PLAIN, *CODED)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from gemmgen.codes import decode, encode
-from gemmgen.formats import MXFP4, NVFP4, Weights, dequantise, int4, paired
+from gemmgen.formats import MXFP4, NVFP4, Weights, dequantise, elements, int4, paired
 from gemmgen.formats.weights import scale_type
-from gemmgen.ir.codings import E2M1, SHIFTS
+from gemmgen.ir.codings import E2M1, INT4, SHIFTS
 from gemmgen.ir.dtypes import BF16, E4M3, F16
 
 GROUPS = (32, 64, 128)
 SPANS = {
     to: most - least + 1 for to, (least, most) in SHIFTS.items()
 }  # exponents that a row may have
-KINDS = [(MXFP4, BF16), (MXFP4, F16), (MXFP4, E4M3), (NVFP4, BF16), (NVFP4, F16), *((int4(g, t.name, zeros=z), t) for g in GROUPS for t in (BF16, F16) for z in (False, True))]  # fmt: skip
+KINDS = [(int4(128, "f32"), E4M3), (MXFP4, BF16), (MXFP4, F16), (MXFP4, E4M3), (NVFP4, BF16), (NVFP4, F16), *((int4(g, t.name, zeros=z), t) for g in GROUPS for t in (BF16, F16) for z in (False, True))]  # fmt: skip
 NAMES = [f"{form.name}-{to}" for form, to in KINDS]
 
 
@@ -72,7 +72,10 @@ def rounded(given, to):
 
 
 def wanted(given, packed):
-    """Codes of the numbers that a kernel has to make: rounded once, of MXFP4 for E4M3 and FP16 exactly the given over 2^base, of NVFP4 over the factor."""
+    """Codes of the numbers that a kernel has to make: rounded once, of MXFP4 for E4M3 and FP16 exactly the given over 2^base, of NVFP4 over the factor, of INT4
+    for E4M3 without scales."""
+    if given.format.element == INT4 and packed.to == E4M3:
+        return encode(elements(given) / 512, E4M3)
     values = dequantise(given) / packed.factor
     if packed.bases is not None:
         values = np.ldexp(values, -packed.bases[..., None].astype(np.int64))

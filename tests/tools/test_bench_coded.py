@@ -32,14 +32,17 @@ ANY = pytest.mark.parametrize(
 
 
 def problem(to, name, **more):
-    family = "w8a16" if (to, name) in OCTETS else "w4a8" if to == E4M3 else "w4a16"
+    if (to, name) in OCTETS:
+        return Problem(family="w8a16", a=to, b=to, weights=name, **more)
+    of_fp8 = "w4a8_block" if FORMS[to][name].scales_sums else "w4a8"
+    family = of_fp8 if to == E4M3 else "w4a16"
     return Problem(family=family, a=to, b=to, weights=name, **more)
 
 
 def config(p, stages=2):
     """Kernels of one config are kept, with the memory that they run in."""
     return Config(
-        swap_ab=True, block_m=16, block_n=64, consumers=1, stages=stages, in_flight=1, block_k_bytes=p.form.k_bytes
+        swap_ab=True, block_m=16, block_n=64, consumers=1, stages=stages, in_flight=int(p.family != "w4a8_block"), block_k_bytes=p.form.k_bytes
     )  # fmt: skip
 
 
@@ -49,8 +52,10 @@ def test_drawn_blocks_stand_for_numbers_of_some_size(to, name, kind):
     form = FORMS[to][name]
     packed = coded.drawn(form, (3, 70, 256), Data(kind=kind, device="cpu"))
     assert packed.blocks.shape == (3, 2, 2, form.block_bytes)
-    numbers = packed.numbers().float()
+    numbers, sums = packed.numbers().float(), coded.sum_scales(form, packed.blocks, (3, 70, 256))
     assert numbers.shape == (3, 70, 256) and numbers.isfinite().all()
+    if sums is not None:
+        numbers = numbers * sums.repeat_interleave(128, -1)
     # The mean size of codes is 2.25 of E2M1, at most 8 of others; scales are from 1/2 to 2, of NVFP4, whose rows have factors, 2^-7 of that.
     least = 2.25 / 2 * 2.0**-form.left
     assert least < numbers.abs().mean() < 8 * 2 and len(numbers.unique()) >= len(E2M1)
@@ -79,11 +84,11 @@ def test_calls_are_exact_where_data_are(to, name, kind, monkeypatch):
     """A of -1, 0 and 1 by any codes; random ones nearly."""
     p = work.launched(problem(to, name, d=F32))
     c = cases.make(p, (5, 70, 256), Data(kind=kind, device="cpu"))
-    memory = Memory(c.a, c.b, *(x for x in c.given.values() if hasattr(x, "data_ptr")))
+    memory = Memory(c.a, c.b, c.scale_a, *(x for x in c.given.values() if hasattr(x, "data_ptr")))
     emulated(monkeypatch, memory)
     with memory:
         got = providers.ours(c, config(p, 3 if kind == EXACT else 4), True)()
-    want = cases.finished(c, cases.product(c, "plain"))
+    want = cases.finished(c, cases.product(c, cases.scaling(p)))
     if kind == EXACT:
         check_exact(got.double(), want, F32)
     else:

@@ -58,11 +58,12 @@ def test_what_is_read(kind, cpu):  # noqa: F811
     (r,) = measured(5, kind=kind)
     both, down = 2 * s.intermediate * s.hidden, s.hidden * s.intermediate
     scales = {"fp8-blocks": (3 * 3, 3 * 2)}.get(kind, (2 * s.intermediate, s.hidden))
-    scales = () if kind in EXACT else [x * 4 for x in scales]
+    alone = (*EXACT, "int4-fp8-blocks")  # blocks, without factors
+    scales = () if kind in alone else [x * 4 for x in scales]
     bits = {
         "bf16": 16,
         "int4": 4 + 16 / 128,
-        **dict.fromkeys(("mxfp4", "mxfp4-fp8", "mxfp4-fp8-blocks"), 4 + 8 / 32),
+        **dict.fromkeys(("mxfp4", "mxfp4-fp8", "mxfp4-fp8-blocks", "int4-fp8-blocks"), 4 + 8 / 32),
     }
     codes = [int(x * bits.get(kind, 8)) // 8 for x in (both, down)]
     found = [x // r.touched for x in cpu.spans[0]]

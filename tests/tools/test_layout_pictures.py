@@ -406,7 +406,7 @@ def test_the_emulator_touches_what_is_drawn(name, monkeypatch, capsys):
 PAGES = (
     "dense/tn",
     "fp8_block/indexed_rows",
-    "w4a16/zeros_split_k",
+    "w4a8_block/int4",
     "w4a16/mxfp4_grouped",
     "w8a16/int8",
 )
