@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import ArgumentError
 from ..ir.dtypes import BF16, E4M3, F16
+from ..ir.packed import BY_BLOCK
 from ..ops.names import ArgumentNames
 from ..quant.loading import OF_4_BITS
 from . import given
@@ -18,7 +19,7 @@ from .progress import Bar
 if TYPE_CHECKING:
     from ..repacking import Repacked
 
-ACTIVATIONS = tuple(t.name for t in (BF16, F16, E4M3))
+ACTIVATIONS = (*(t.name for t in (BF16, F16, E4M3)), BY_BLOCK)
 SIZE = re.compile(r"([0-9]{1,10})(|MB|GB|MiB|GiB)", re.ASCII)
 UNITS = {"": 1, "MB": 10**6, "GB": 10**9, "MiB": 1 << 20, "GiB": 1 << 30}
 SHARD = "5GB"
@@ -51,7 +52,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--activations",
         choices=ACTIVATIONS,
-        help="what packed weights are multiplied with; e4m3, to which layers quantise rows of bf16, is for MXFP4 (default: the model's dtype "
+        help="what packed weights are multiplied with; e4m3, to which layers quantise rows of bf16, is for MXFP4, e4m3_128, with "
+        "a scale for each 128 columns, also for INT4 without zeros in groups of 128 or whole rows (default: the model's dtype "
         "as config.json says it, else bf16)",
     )
     parser.add_argument(

@@ -41,7 +41,7 @@ def gptq(tensors: Tensors, name: str, *, checkpoint_format: str = "gptq") -> Qua
     symmetric = bool((zeros == 8).all())
     form = int4_of(f"{name}.scales", k, scales, zeros=not symmetric)
     finite(f"{name}.scales", scales)
-    _in_order(tensors, f"{name}.g_idx", k, form.group_of(k))
+    in_order(tensors, f"{name}.g_idx", k, form.group_of(k))
     return Quantised(
         format=form,
         codes=packed_rows(words(weight).permute(0, 2, 1).reshape(k, n)),
@@ -59,7 +59,8 @@ def _zeros(name: str, stored: Any, checkpoint_format: str) -> Any:
     return stored + 1
 
 
-def _in_order(tensors: Tensors, name: str, k: int, group: int) -> None:
+def in_order(tensors: Tensors, name: str, k: int, group: int) -> None:
+    """Raise ArgumentError if the tensor `name` is there and says another group of a column than k / group."""
     if name not in tensors:
         return
     of = tensor(tensors, name, (torch().int32, torch().int64), 1)

@@ -15,6 +15,7 @@ from .gptq import gptq
 from .microscaled import mxfp4
 from .named import Tensors
 from .nvfp4 import nvfp4, nvfp4_packed
+from .packed_words import int4_packed
 from .quantised import Quantised
 
 # By method: what a layer's first tensor ends with, and what reads the layer.
@@ -25,6 +26,7 @@ METHODS: Mapping[str, tuple[str, Callable[[Tensors, str], Quantised]]] = {
     "mxfp4": ("_blocks", mxfp4),
     "nvfp4": (".weight_scale_2", nvfp4),
     "nvfp4_packed": (".weight_packed", nvfp4_packed),
+    "int4_packed": (".weight_packed", int4_packed),
     "channels": (".weight_scale", channels),
     "channels_packed": (".weight_packed", channels_packed),
 }
@@ -43,8 +45,8 @@ def load(
 
     source: tensors by name, or safetensors files and folders of them (`Checkpoint`). method: "awq" (version gemm), "gptq", "gptq_v2"
     (GPTQ whose zeros are stored as they are) or "mxfp4", as `quant_method` and `checkpoint_format` of the checkpoint's quantization_config say,
-    "nvfp4" (ModelOpt's) or "nvfp4_packed" (compressed-tensors', of the format "nvfp4-pack-quantized"), "channels" (INT8 or FP8 with a scale for each row: "int-quantized", "float-quantized") or
-    "channels_packed" (INT8 of "pack-quantized"). progress: called with
+    "nvfp4" (ModelOpt's) or "nvfp4_packed" (compressed-tensors', of the format "nvfp4-pack-quantized"), "int4_packed" (its INT4: "pack-quantized" with 4 bits), "channels" (INT8 or FP8 with a scale for each row: "int-quantized", "float-quantized") or
+    "channels_packed" (INT8 of "pack-quantized", with 8 bits). progress: called with
     (layers read, layers, the name of the last one read), at first with 0. Tensors of a file are read when their layer's turn comes, and onto the CPU.
 
     Raises ArgumentError, naming the argument or the tensor, for what the reader of that name does not take, and where there is no such layer.

@@ -40,10 +40,10 @@ def shaped(name: str, x: Any, shape: tuple[int, ...], because: str) -> None:
         raise ArgumentError(f"{name} shape", tuple(x.shape), f"must be {list(shape)}: {because}")
 
 
-def int4_of(name: str, k: int, scales: Any, *, zeros: bool) -> Format:
-    """The INT4 format of `k` columns whose scales are [groups, N]. Raises ArgumentError naming the scales `name` if
+def int4_of(name: str, k: int, scales: Any, *, zeros: bool, along: int = 0) -> Format:
+    """The INT4 format of `k` columns whose scales are [groups, N], or [N, groups] with `along` 1. Raises ArgumentError naming the scales `name` if
     the groups are none that are taken."""
-    groups = scales.shape[0]
+    groups = scales.shape[along]
     size = k // groups
     group = COLUMN if groups == 1 and size not in GROUPS else size
     if k % 2 or k % groups or group not in GROUPS:

@@ -163,7 +163,8 @@ def packed_rows(codes: Any) -> Any:
 
 def words(tensor: Any) -> Any:
     """The eight codes of each int32, low bits first: [..., W] -> uint8 [..., W, 8]. A CPU's and a GPU's bytes are little-endian."""
-    octets = tensor.contiguous().view(torch().uint8).view(*tensor.shape, 4)
+    # A side of 1 may have any stride, which no view of other bits takes.
+    octets = tensor.contiguous().view(-1).view(torch().uint8).view(*tensor.shape, 4)
     return torch().stack([octets & 15, octets >> 4], -1).view(*tensor.shape, 8)
 
 

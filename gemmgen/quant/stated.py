@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ from ..errors import ArgumentError
 from ..ir.packed import COLUMN, GROUPS
 
 WHOLE = -1  # a `group_size`: all columns share a scale
+WORDS = "pack-quantized"  # a `format` of compressed-tensors
 PLACE = "quantization_config"
 
 
@@ -83,8 +84,44 @@ def _modelopt(fields: Fields) -> Stated:
 
 
 def _compressed(fields: Fields) -> Stated:
-    fields.one_of("format", fields.said.get("format"), ("nvfp4-pack-quantized",))
-    return Stated(method="nvfp4_packed")
+    formats = ("nvfp4-pack-quantized", WORDS)
+    if fields.one_of("format", fields.said.get("format"), formats) != WORDS:
+        return Stated(method="nvfp4_packed")
+    groups = fields.said.get("config_groups")
+    found = [_of_words(x) for x in _groups(fields, groups)]
+    if len({*found}) > 1:
+        allowed = "must say the same of all weights"
+        raise ArgumentError(f"{fields.place}.config_groups", list(groups or ()), allowed)
+    return found[0]
+
+
+def _groups(fields: Fields, groups: Any) -> Iterator[Fields]:
+    """What is said of the weights of each of compressed-tensors' `config_groups`."""
+    if not isinstance(groups, Mapping) or not groups:
+        kind = type(groups).__name__
+        raise ArgumentError(f"{fields.place}.config_groups", kind, "must be an object of groups")
+    for name, group in groups.items():
+        place = f"{fields.place}.config_groups.{name}.weights"
+        said = group.get("weights") if isinstance(group, Mapping) else None
+        if not isinstance(said, Mapping):
+            raise ArgumentError(place, type(said).__name__, "must be an object of JSON")
+        yield Fields(said=said, place=place)
+
+
+def _of_words(fields: Fields) -> Stated:
+    said = fields.said
+    fields.one_of("type", said.get("type"), ("int",))
+    fields.one_of("num_bits", said.get("num_bits"), (4,))
+    by_row = fields.one_of("strategy", said.get("strategy"), ("group", "channel")) == "channel"
+    size = WHOLE if by_row else said.get("group_size")
+    fields.one_of("group_size", size, (*GROUPS, WHOLE))
+    zeros = not fields.one_of("symmetric", said.get("symmetric", True), (True, False))
+    return Stated(
+        method="int4_packed",
+        group=COLUMN if size == WHOLE else size,
+        zeros=zeros,
+        reordered=bool(said.get("actorder")),
+    )
 
 
 TAKEN: dict[str, Callable[[Fields], Stated]] = {

@@ -12,8 +12,8 @@ from ..errors import ArgumentError
 from ..formats import MXFP4, NVFP4, Format
 from ..formats.format import alike
 from ..ir.codings import INT4
-from ..ir.dtypes import BF16, E4M3, F16, DType
-from ..ir.packed import COLUMN, GROUPS, Form
+from ..ir.dtypes import BF16, DTYPES, E4M3, F16, F32, DType
+from ..ir.packed import BY_BLOCK, COLUMN, COLUMNS, GROUPS, Form
 from ..nn import Linear4bit
 from ..nn.coded import packed_of
 from ..nn.linear4bit import BLOCKS, FACTORS
@@ -25,7 +25,7 @@ from ..runtime.torch_tensors import torch_dtype
 from .pieces import Made, Packing, of_tensor
 from .source import reading
 
-ACTIVATIONS = {t.name: t for t in (BF16, F16, E4M3)}
+ACTIVATIONS = {**{t.name: t for t in (BF16, F16, E4M3)}, BY_BLOCK: E4M3}
 WORD = 8  # codes of an int32
 Sides = Callable[[Mapping[str, tuple[int, ...]]], tuple[int, int]]
 
@@ -33,11 +33,13 @@ Sides = Callable[[Mapping[str, tuple[int, ...]]], tuple[int, int]]
 @dataclass(frozen=True, kw_only=True)
 class Stored:
     """How a method stores a linear layer: names behind the layer's. tensors: those that are read. beside: those that say nothing more of packed weights, and
-    may be missing. sides: N and K, of their shapes."""
+    may be missing. sides: N and K, of their shapes. scales: those of INT4's groups, which lie `along` this side."""
 
     tensors: tuple[str, ...]
     beside: tuple[str, ...]
     sides: Sides
+    scales: str = "scales"
+    along: int = 0
 
 
 GPTQ = Stored(
@@ -54,6 +56,14 @@ LINEAR = {
     ),
     "gptq": GPTQ,
     "gptq_v2": GPTQ,
+    "int4_packed": Stored(
+        tensors=("weight_packed", "weight_scale", "weight_shape"),
+        beside=("weight_zero_point", "weight_g_idx"),
+        # Of a K that is no multiple of 8 the last word has fewer codes: groups have whole ones.
+        sides=lambda x: (x["weight_packed"][0], x["weight_packed"][1] * WORD),
+        scales="weight_scale",
+        along=1,
+    ),
     "nvfp4": Stored(
         tensors=("weight", "weight_scale", "weight_scale_2"),
         beside=("input_scale",),
@@ -73,20 +83,27 @@ OWN = {
     "gptq": (".qzeros", ".g_idx"),
     "gptq_v2": (".qzeros", ".g_idx"),
     "mxfp4": ("_scales",),
+    "int4_packed": (".weight_scale", ".weight_shape"),
     "nvfp4": (".weight_scale",),
     "nvfp4_packed": (".weight_scale", ".weight_global_scale"),
 }
+# The group of each column, where a method may put columns in another order.
+REORDERED = {"gptq": "g_idx", "gptq_v2": "g_idx", "int4_packed": "weight_g_idx"}
 WEIGHT = ".weight"  # how a wide weight's name ends
 CODES = (".qweight", ".weight_packed")  # and those of methods that put codes elsewhere
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """What all layers are packed from, and for. format: of INT4 with scales of the dtype of activations."""
+    """What all layers are packed from, and for. format: of INT4 with scales of the dtype of activations, which are called `said`, of E4M3 in float32."""
 
     stated: Stated
     format: Format
-    to: DType
+    said: str
+
+    @property
+    def to(self) -> DType:
+        return ACTIVATIONS[self.said]
 
     @property
     def dtype(self) -> Any:
@@ -96,12 +113,12 @@ class Wanted:
     @property
     def activations(self) -> str | None:
         """What layers are told of them."""
-        return E4M3.name if self.to == E4M3 else None
+        return self.said if self.to == E4M3 else None
 
     def packed_as(self, columns: int) -> str:
         """What a layer of so many columns calls its weights. Raises ArgumentError for columns that no group divides."""
         f = self.format
-        group = f.group or formats.widest_group(columns)
+        group = f.group or (COLUMNS if self.to == E4M3 else formats.widest_group(columns))
         return Form(element=f.element, to=self.to, group=group, zeros=f.zeros).name
 
     @property
@@ -110,16 +127,20 @@ class Wanted:
         return self.packed_as(0) if self.format.group else self.format.name
 
 
-def format_of(stated: Stated, to: DType, group: int) -> Format:
-    """What is packed for products with `to`. group: of INT4 the columns that share a scale. Raises ArgumentError naming `activations`."""
+def format_of(stated: Stated, said: str, group: int) -> Format:
+    """What is packed for products with activations that are called `said`. group: of INT4 the columns that share a scale. Raises ArgumentError naming `activations`."""
+    to, integers = ACTIVATIONS[said], stated.method not in ("nvfp4", "nvfp4_packed")
     if stated.method == "mxfp4":
         return MXFP4
-    if to == E4M3:
-        allowed = f"must be bf16 or f16 for {stated.method}: E4M3 is multiplied by MXFP4 alone"
-        raise ArgumentError("activations", to.name, allowed)
-    if stated.method in ("nvfp4", "nvfp4_packed"):
-        return NVFP4
-    return formats.int4(group, to.name, zeros=stated.zeros)
+    if to != E4M3:
+        return formats.int4(group, to.name, zeros=stated.zeros) if integers else NVFP4
+    if not integers or said != BY_BLOCK or stated.zeros or group not in (COLUMN, COLUMNS):
+        of = (
+            f", or {BY_BLOCK} where it has no zeros and a scale for each {COLUMNS} columns or a row"
+        )
+        allowed = f"must be bf16 or f16 for {stated.method}{of * integers}: E4M3 is multiplied by no others"
+        raise ArgumentError("activations", said, allowed)
+    return formats.int4(group, F32.name)
 
 
 def names(tensors: Mapping[str, Any], method: str) -> list[str]:
@@ -146,7 +167,8 @@ def group_of(places: Mapping[str, Place], layers: list[str], stated: Stated) -> 
     for layer, (group, whole) in groups.items():
         if group != wanted and not (whole and wanted == COLUMN):
             allowed = f"must be of groups of {wanted or 'all'} columns, as {because}"
-            raise ArgumentError(f"{layer}.scales shape", places[f"{layer}.scales"].shape, allowed)
+            at = f"{layer}.{LINEAR[stated.method].scales}"
+            raise ArgumentError(f"{at} shape", places[at].shape, allowed)
     return wanted
 
 
@@ -169,12 +191,15 @@ def left_wide(places: Mapping[str, Place], read: Container[str]) -> list[str]:
 def _group(places: Mapping[str, Place], layer: str, method: str) -> tuple[int, bool]:
     """Of a layer: the columns that share a scale, and whether these are all. Raises ArgumentError for groups that are not taken."""
     _, k = sides(places, layer, method)
-    shape = places[f"{layer}.scales"].shape
-    groups = shape[0] if len(shape) == 2 else 0
+    stored = LINEAR[method]
+    at = f"{layer}.{stored.scales}"
+    shape = places[at].shape
+    groups = shape[stored.along] if len(shape) == 2 else 0
     if not groups or k % groups or (groups > 1 and k // groups not in GROUPS):
         taken = ", ".join(map(str, GROUPS))
-        allowed = f"must be [groups, N], of groups of {taken} or all of {k} columns"
-        raise ArgumentError(f"{layer}.scales shape", shape, allowed)
+        order = "[N, groups]" if stored.along else "[groups, N]"
+        allowed = f"must be {order}, of groups of {taken} or all of {k} columns"
+        raise ArgumentError(f"{at} shape", shape, allowed)
     return k // groups, groups == 1
 
 
@@ -202,7 +227,7 @@ def linear(tensors: quant.Checkpoint, layer: str, wanted: Wanted) -> tuple[Packi
     places, stored = tensors.places, LINEAR[wanted.stated.method]
     n, k = sides(places, layer, wanted.stated.method)
     if wanted.stated.reordered:
-        there(places, f"{layer}.g_idx")
+        there(places, f"{layer}.{REORDERED[wanted.stated.method]}")
     with naming(layer):
         weights = wanted.packed_as(k)
         empty = Linear4bit(k, n, False, "meta", weights=weights, activations=wanted.activations)
@@ -237,7 +262,7 @@ def fitted(found: quant.Quantised, wanted: Wanted) -> quant.Quantised:
     """Weights with scales and zeros as all layers have them. Raises ArgumentError for what the config does not say."""
     form = wanted.format
     if form.element == INT4:
-        found = found.rescaled(torch_dtype(ACTIVATIONS[form.scale]))
+        found = found.rescaled(torch_dtype(DTYPES[form.scale]))
         found = with_zeros(found) if form.zeros else found
     if not alike(found.format, form, found.shape[-1]):
         allowed = f"must be {form.name}, as {PLACE} says"

@@ -40,8 +40,10 @@ def load(
     check_packed(config)
     tensors = Checkpoint(place)
     layers = [name.removesuffix(FACTS) for name in tensors if name.endswith(FACTS)]
-    made = [(x, replacement(model, x, facts_of(tensors[x + FACTS]), tensors)) for x in layers]
-    dtype = _dtype(config) if cast else None
+    said = _activations(config)
+    made = [(x, replacement(model, x, facts_of(tensors[x + FACTS]), tensors, said)) for x in layers]
+    to = ACTIVATIONS[said]
+    dtype = torch_dtype(BF16 if to == E4M3 else to) if cast else None
     for name, layer in made:
         if layer is not None:
             model.set_submodule(name, layer)
@@ -66,13 +68,13 @@ def check_record(packed: Any) -> None:
         raise ArgumentError(f"{PLACE}.packed.version", version, f"must be {VERSION}")
 
 
-def _dtype(config: Any) -> Any:
-    """torch's, of what layers that are not packed hold."""
+def _activations(config: Any) -> str:
+    """What packed weights are multiplied with, by name."""
     said = config[PLACE]["packed"].get("activations")
     if not isinstance(said, str) or said not in ACTIVATIONS:
         allowed = f"must be one of {', '.join(ACTIVATIONS)}"
         raise ArgumentError(f"{PLACE}.packed.activations", said, allowed)
-    return torch_dtype(BF16 if said == E4M3.name else ACTIVATIONS[said])
+    return said
 
 
 class Moved(Mapping[str, Any]):

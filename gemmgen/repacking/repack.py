@@ -73,7 +73,7 @@ def repack(
     """Write `source`, a checkpoint that `gemmgen.quant` reads, to the folder `out`, its weights of 4 bits as `gemmgen.nn.Linear4bit` and, of MXFP4, `Experts4bit` hold them in a `state_dict`.
 
     source: a folder of safetensors files with config.json, whose `quantization_config` says the method, or one such file. method: of a source without a `quantization_config`, one of `gemmgen.quant.METHODS`, of 4 bits. activations: the dtype that
-    packed weights are multiplied with: "bf16", "f16", or of MXFP4 "e4m3", to which layers quantise rows of bfloat16; None: the model's dtype as config.json says it, else "bf16". out: an empty folder, or none yet. shard_bytes: of tensors in a file; a larger
+    packed weights are multiplied with: "bf16", "f16", or of MXFP4 "e4m3", to which layers quantise rows of bfloat16, or "e4m3_128", with a scale for each 128 columns of a row, also of INT4 without zeros whose scales are of 128 columns or whole rows; None: the model's dtype as config.json says it, else "bf16". out: an empty folder, or none yet. shard_bytes: of tensors in a file; a larger
     tensor has a file of its own. progress: called with (bytes read, bytes, the name of the tensor or layer).
 
     One matrix at a time is in memory, read, packed on the CPU and written. Tensors that are not quantised are copied; biases of experts, and they alone, get the names that `Experts4bit` has for them. config.json is written with a `quantization_config` that says what weights are packed
@@ -109,7 +109,7 @@ def repack(
         out=into,
         method=plan.wanted.stated.method,
         weights=plan.wanted.weights,
-        activations=plan.wanted.to.name,
+        activations=plan.wanted.said,
         layers=len(plan.layers),
         copied=sum(isinstance(x, Copy) for x in plan.pieces),
         files=files,
@@ -119,14 +119,14 @@ def repack(
 
 def planned(source: Source, activations: str | None) -> Plan:
     """What becomes of each tensor, of the files' headers alone; in their order. Raises ArgumentError."""
-    to, tensors, method = _to(source.config, activations), source.tensors, source.stated.method
+    said, tensors, method = _said(source.config, activations), source.tensors, source.stated.method
     for name, place in tensors.places.items():
         place.check(name)
     found = names(tensors, method)
     coded = method != "mxfp4"
     grouped = coded and not method.startswith("nvfp4")
     group = group_of(tensors.places, found, source.stated) if grouped else COLUMN
-    wanted = Wanted(stated=source.stated, format=format_of(source.stated, to, group), to=to)
+    wanted = Wanted(stated=source.stated, format=format_of(source.stated, said, group), said=said)
     if not coded:
         check_model(source.config)
         found = of_matrices(found)
@@ -153,14 +153,14 @@ def _pieces(tensors: quant.Checkpoint, layer: str, wanted: Wanted) -> tuple[list
     return [piece], read
 
 
-def _to(config: Mapping[str, Any] | None, activations: str | None) -> DType:
-    """What packed weights are multiplied with."""
+def _said(config: Mapping[str, Any] | None, activations: str | None) -> str:
+    """What packed weights are multiplied with, by name."""
     if activations is None:
-        return BY_TORCH.get(configs.dtype_of(config or {}), BF16)
+        return BY_TORCH.get(configs.dtype_of(config or {}), BF16).name
     if not isinstance(activations, str) or activations not in ACTIVATIONS:
         allowed = f"must be one of {', '.join(ACTIVATIONS)}"
         raise ArgumentError("activations", activations, allowed)
-    return ACTIVATIONS[activations]
+    return activations
 
 
 def _each_once(pieces: list[Piece]) -> None:
@@ -227,7 +227,7 @@ def _config(plan: Plan) -> bytes:
         "group": form.group,
         "scale": form.scale,
         "zeros": form.zeros,
-        "activations": wanted.to.name,
+        "activations": wanted.said,
     }
     said = {"quant_method": OURS, "weights": wanted.weights, "stored": OURS}
     head = [HEAD] * (HEAD not in plan.layers)

@@ -6,6 +6,7 @@ from collections.abc import Container
 from typing import Any
 
 from ..errors import ArgumentError
+from ..ir.packed import BY_BLOCK
 from ..nn import Experts4bit, Linear4bit
 from ..runtime.torch_tensors import torch
 
@@ -20,15 +21,18 @@ SIDES = {
 BIASED = ("gate_up_proj_bias", "gate_up_bias")
 
 
-def replacement(model: Any, layer: str, facts: str, tensors: Container[str]) -> Any:
-    """What comes in place of the model's module `layer`, on the device meta, for blocks of these facts; None: it has them already. tensors: names that the files have.
+def replacement(
+    model: Any, layer: str, facts: str, tensors: Container[str], activations: str
+) -> Any:
+    """What comes in place of the model's module `layer`, on the device meta, for blocks of these facts; None: it has them already. tensors: names that the files have. activations: what
+    rows become for blocks that are packed for E4M3.
     Raises ArgumentError for a module that is missing, or of another type or other sides."""
     try:
         there = model.get_submodule(layer)
     except AttributeError as e:
         allowed = f"must be a module of the model, for weights of {facts}"
         raise ArgumentError("layer", layer, allowed) from e
-    made = _empty(layer, facts)
+    made = _empty(layer, facts, activations)
     linear = isinstance(made, Linear4bit)
     if (type(there) in (torch().nn.Linear, Linear4bit)) != linear:
         allowed = f"must be {'a torch.nn.Linear' if linear else 'experts'}, for weights of {facts}"
@@ -36,7 +40,7 @@ def replacement(model: Any, layer: str, facts: str, tensors: Container[str]) -> 
     _check_sides(layer, there, made, facts)
     if getattr(there, "facts", None) == facts:
         return None
-    made = _of(facts, _is_biased(layer, there, linear, tensors))
+    made = _of(facts, _is_biased(layer, there, linear, tensors), activations)
     if linear and there.bias is not None:
         made.bias = there.bias.detach().float()
     return made.train(there.training)
@@ -63,10 +67,10 @@ def _is_biased(layer: str, there: Any, linear: bool, tensors: Container[str]) ->
     return any(f"{layer}.{x}" in tensors for x in BIASES)
 
 
-def _empty(layer: str, facts: str) -> Linear4bit | Experts4bit:
+def _empty(layer: str, facts: str, activations: str) -> Linear4bit | Experts4bit:
     """Without a bias. Raises ArgumentError for facts of no layer."""
     try:
-        made = _of(facts, False)
+        made = _of(facts, False, activations)
         if made.facts == facts:
             return made
     except (ValueError, IndexError, TypeError):
@@ -75,14 +79,15 @@ def _empty(layer: str, facts: str) -> Linear4bit | Experts4bit:
     raise ArgumentError(f"{layer}._extra_state", facts, allowed)
 
 
-def _of(facts: str, biased: bool) -> Linear4bit | Experts4bit:
+def _of(facts: str, biased: bool, activations: str) -> Linear4bit | Experts4bit:
     """What has these facts, on the device meta. Raises ValueError, IndexError or TypeError for others."""
     weights, *words = facts.split(" ")
-    activations = None
+    by = None
     if words[:1] == ["by"]:
-        _, activations, *words = words
+        _, by, *words = words
+        by = activations if activations == BY_BLOCK else by
     sides = [int(x) for x in words[0].split("x")]
-    of: Any = {"weights": weights, "activations": activations, "bias": biased, "device": "meta"}
+    of: Any = {"weights": weights, "activations": by, "bias": biased, "device": "meta"}
     if len(words) == 1:
         n, k = sides
         return Linear4bit(k, n, **of)

@@ -363,6 +363,15 @@ def test_a_tensor_in_two_files_is_refused(tmp_path):
 # ---- what a config says -------------------------------------------------------------------------
 
 OF_4 = {"bits": 4, "group_size": 128}
+IN_WORDS = {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "group", "group_size": 128, "actorder": None}  # fmt: skip
+
+
+def words_of(*changes):
+    """What compressed-tensors says of INT4, of so many groups of layers."""
+    groups = {f"group_{i}": {"targets": ["Linear"], "weights": IN_WORDS | x} for i, x in enumerate(changes)}  # fmt: skip
+    return {"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": groups}  # fmt: skip
+
+
 STATED = (
     ({"quant_method": "awq", "version": "GEMM", **OF_4}, Stated(method="awq", group=128, zeros=True)),
     ({"quant_method": "gptq", **OF_4}, Stated(method="gptq", group=128)),
@@ -372,7 +381,17 @@ STATED = (
     ({"quant_method": "mxfp4"}, Stated(method="mxfp4")),
     ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, Stated(method="nvfp4")),
     ({"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized"}, Stated(method="nvfp4_packed")),
+    (words_of({}), Stated(method="int4_packed", group=128)),
+    (words_of({"symmetric": False, "group_size": 32}), Stated(method="int4_packed", group=32, zeros=True)),
+    (words_of({"strategy": "channel", "group_size": None}, {"strategy": "channel"}), Stated(method="int4_packed", group=0)),
+    (words_of({"actorder": "weight"}), Stated(method="int4_packed", group=128, reordered=True)),
 )  # fmt: skip
+
+
+def test_groups_that_say_different_things_are_refused():
+    with pytest.raises(ArgumentError, match="must say the same of all weights") as e:
+        stated(words_of({}, {"group_size": 64}))
+    assert e.value.argument == "quantization_config.config_groups"
 
 
 @pytest.mark.parametrize(("said", "wanted"), STATED)
@@ -393,7 +412,15 @@ def test_what_a_config_says(said, wanted):
         ({"quant_method": "gptq", **OF_4, "group_size": 16}, ".group_size"),
         ({"quant_method": "gptq", **OF_4, "checkpoint_format": "marlin"}, ".checkpoint_format"),
         ({"quant_method": "modelopt", "quant_algo": "FP8"}, ".quant_algo"),
-        ({"quant_method": "compressed-tensors", "format": "pack-quantized"}, ".format"),
+        ({"quant_method": "compressed-tensors", "format": "int-quantized"}, ".format"),
+        ({"quant_method": "compressed-tensors", "format": "pack-quantized"}, ".config_groups"),
+        (words_of(), ".config_groups"),
+        (words_of({"num_bits": 8}), ".config_groups.group_0.weights.num_bits"),
+        (words_of({}, {"type": "float"}), ".config_groups.group_1.weights.type"),
+        (words_of({"strategy": "tensor"}), ".config_groups.group_0.weights.strategy"),
+        (words_of({"group_size": 16}), ".config_groups.group_0.weights.group_size"),
+        (words_of({"symmetric": "no"}), ".config_groups.group_0.weights.symmetric"),
+        (words_of({}) | {"config_groups": {"a": {"weights": None}}}, ".config_groups.a.weights"),
     ),
 )
 def test_configs_of_others_are_refused(said, field):

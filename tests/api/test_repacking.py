@@ -149,6 +149,71 @@ def test_experts_are_what_is_packed_in_memory(tmp_path, activations, bias):
         same(experts(x, chosen, weights), wanted(x, chosen, weights))
 
 
+class Pair(torch.nn.Module):
+    """Two layers, of which one has a bias."""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = torch.nn.Linear(256, 384), torch.nn.Linear(384, 256, bias=False)
+
+    def forward(self, x):
+        return self.down(self.up(x))
+
+
+def in_words(group):
+    """Tensors of a `Pair` as compressed-tensors has INT4, and its config."""
+    weights = quant.quantised.formats.int4(max(group, 0), "bf16")
+    tensors = {"up.bias": torch.randn(384).bfloat16()}
+    for layer, n, k in (("up", 384, 256), ("down", 256, 384)):
+        w = quant.of(torch.randn(n, k) / k**0.5, weights)
+        stored = {"packed": w.codes.view(torch.int32), "scale": w.scales, "shape": torch.tensor([n, k])}  # fmt: skip
+        tensors |= {f"{layer}.weight_{x}": t for x, t in stored.items()}
+    said = {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "group" if group > 0 else "channel", "group_size": group}  # fmt: skip
+    of = {"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": {"group_0": {"weights": said}}}  # fmt: skip
+    return tensors, {"dtype": "bfloat16", "quantization_config": of}
+
+
+@pytest.mark.parametrize("activations", ("bf16", "e4m3_128"))
+@pytest.mark.parametrize("group", (128, -1))
+def test_int4_in_words(tmp_path, group, activations):
+    """By 16 bits, and by FP8 with a scale for each 128 columns: what is packed in memory, and the layers of a model that is loaded quantise so."""
+    tensors, said = in_words(group)
+    source = save(tmp_path / "model", tensors, said)
+    made = repack(source, tmp_path / "out", activations=activations, shard_bytes=SHARD)
+    assert (made.method, made.activations, made.layers) == ("int4_packed", activations, 2)
+    assert told(tmp_path / "out")["quantization_config"]["packed"]["activations"] == activations
+    model, given = Pair(), {"activations": activations} if activations != "bf16" else {}
+    load(model, tmp_path / "out")
+    for name, weights in quant.load(source, made.method).items():
+        layer = model.get_submodule(name)
+        wanted = nn.Linear4bit.from_quantised(weights, tensors.get(f"{name}.bias"), **given)
+        assert layer.activations == wanted.activations and layer.facts == wanted.facts
+        for held, x in wanted.state_dict().items():
+            same(layer.state_dict()[held], x)
+    assert model(torch.randn(3, 256).bfloat16()).dtype == BF16
+
+
+@pytest.mark.parametrize("group", (32, 64))
+def test_int4_by_fp8_has_a_scale_for_each_128(tmp_path, group):
+    e = refused(tmp_path, *in_words(group), activations="e4m3_128")
+    assert (e.argument, e.value) == ("activations", "e4m3_128")
+    assert "a scale for each 128 columns or a row" in e.allowed
+
+
+def test_experts_by_fp8_with_a_scale_for_each_128(tmp_path):
+    """The same files but for a word in config.json."""
+    source = save(tmp_path / "model", gpt_oss(), GPT_OSS)
+    for said in ("e4m3", "e4m3_128"):
+        repack(source, tmp_path / said, activations=said)
+    one, other = (state_of(tmp_path / said) for said in ("e4m3", "e4m3_128"))
+    assert one.keys() == other.keys()
+    for name, x in one.items():
+        same(x, other[name])
+    model = GptOss()
+    load(model, tmp_path / "e4m3_128")
+    assert {b.mlp.experts.activations for b in model.model.layers} == {"e4m3_128"}
+
+
 NVFP4 = {
     "nvfp4": {"quant_method": "modelopt", "quant_algo": "NVFP4"},
     "nvfp4_packed": {"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized"},
@@ -533,7 +598,7 @@ def test_what_was_written_is_refused(tmp_path):
 @pytest.mark.parametrize("method", ("awq", "gptq"))
 def test_e4m3_is_for_mxfp4(tmp_path, method):
     e = refused(tmp_path, llama(method), config(method), activations="e4m3")
-    assert (e.argument, e.value) == ("activations", "e4m3") and "MXFP4 alone" in e.allowed
+    assert (e.argument, e.value) == ("activations", "e4m3") and "by no others" in e.allowed
 
 
 def test_exponents_that_e4m3_has_no_room_for_are_refused(tmp_path):
