@@ -80,7 +80,9 @@ def cast(to: str, v: Value) -> Value:
 
 
 def plain(v: Value) -> Value:
-    """As a 32-bit register holds it: signed or not."""
+    """As a 32-bit register holds it, signed or not; of what stands in brackets and braces each."""
+    if isinstance(v, tuple) and v[0] in ("mem", "list"):
+        return v[0], tuple(map(plain, v[1]))
     words = ("int", "uint32_t")
     casts = isinstance(v, tuple) and v[0] == "cast" and v[1] in words and kind(v[2]) in words
     return plain(v[2]) if casts else v
