@@ -155,7 +155,7 @@ def ignored(call: Call) -> list[str]:
         "expected_rows": lambda v: v is None or not CHOSEN or CHOSEN[-1][1][0] == v,
         "expected_groups": lambda v: v is None or not CHOSEN or CHOSEN[-1][2] == v,
         "config": lambda v: launch.config == (v or _chosen(p)),
-        "epilogue": lambda v: p.epilogue in (named(v), _of_scaled(made, v)),
+        "epilogue": lambda v: p.epilogue in (named(v), _of_scaled(p, made, v)),
         "scale_a_layout": lambda v: (v == "mn") is _in_place(launch, made["scale_a"]),
         "scale_layout": lambda v: (v == "mn") is _in_place(launch, made["scale_a"]),
         "packing": lambda v: p.grouping == f"k_{v}",
@@ -199,9 +199,10 @@ def _is_as_asked(launch: SimpleNamespace, invariant: bool | None) -> bool:
     return not invariant or wanted == ANY or adds_up(p, launch.config, k, wanted)
 
 
-def _of_scaled(made: dict[str, Any], epilogue: Any) -> Expr:
-    """Of the product times the scales that a call has, which are numbers, of rows or of columns."""
-    return scaled._scaled((made.get("scale_a"), made.get("scale_b")), epilogue, {})[0]
+def _of_scaled(p: Problem, made: dict[str, Any], epilogue: Any) -> Expr:
+    """Of the product times the scales that a call has, which are numbers, of rows or of columns; those of A that sums are promoted by are no part of it."""
+    scale_a = None if recipe(p.family).scaled else made.get("scale_a")
+    return scaled._scaled((scale_a, made.get("scale_b")), epilogue, {})[0]
 
 
 def _in_place(launch: SimpleNamespace, scale: Any) -> bool:
