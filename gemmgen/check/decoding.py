@@ -113,6 +113,17 @@ def decoded(kernel: ir.Kernel, s: ir.Decode) -> Iterator[str]:
     yield from _room(kernel, {s.dst: steps // HALVES * A_REGISTERS})
 
 
+def promoted(kernel: ir.Kernel, s: ir.Promote) -> Iterator[str]:
+    """By the scales of its rows, where they were read beside codes."""
+    beside = (
+        x.records
+        for x in statements(kernel)
+        if isinstance(x, ir.ReadCodes) and x.beside == "scales"
+    )
+    if (scales := {*beside}) and s.row_scales not in scales:
+        yield f"rows are scaled by {s.row_scales or 'nothing'}, their scales are in {sorted(scales)}"
+
+
 def multiplied(s: ir.MmaDecoded, steps: tuple[tuple[int, int], ...]) -> Iterator[str]:
     """steps: those of a whole K block."""
     count = len(steps) // HALVES

@@ -36,7 +36,7 @@ from ..ir.nodes import (
 )
 from ..ir.promotion import OF_A, SCALE_BLOCK
 from ..ir.rewrite import statements
-from .decoding import decoded, loaded, multiplied, read
+from .decoding import decoded, loaded, multiplied, promoted, read
 from .finding import Finding
 from .footprint import MMA_K_BYTES, MMA_ROWS, start
 from .indexed import copied, room
@@ -81,8 +81,10 @@ def placed(kernel: Kernel) -> Iterator[Finding]:
                 texts = _fragments(kernel, s)
             case MultiplyFragments():
                 texts = _product(kernel, s)
-            case Promote(by="block"):
-                texts = _promotion(kernel, s)
+            case Promote():
+                texts = promoted(kernel, s)
+                if s.by == "block":
+                    texts = _promotion(kernel, s)
         for text in texts:
             yield Finding(property=CARRY_OVER, message=f"{type(s).__name__}: {text}")
 

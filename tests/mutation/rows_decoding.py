@@ -111,6 +111,7 @@ ROWS = (
     row("125l", WHOLE, "another way to decode", "P", ir=visit(ir.Decode, lambda s: replace(s, by="shift"))),
     row("125m", WHOLE, "scales that are taken for records of codes", "P", ir=visit(ir.ReadCodes, lambda s: replace(s, beside="records"))),
     row("125n", WAVES, "both waves' sums by the first one's scales", "P", ir=visit(ir.Promote, lambda s: replace(s, row_scales="row_scales0"))),
+    row("125t", WHOLE, "sums without their rows' scales", "P", ir=visit(ir.Promote, lambda s: replace(s, by="column", row_scales=""))),
     row("125o", WHOLE, "numbers below 0 are one more", "E", text=edit(("0x00000081", "0x00000080"), count=0)),
     row("125p", WHOLE, "numbers without their signs", "E", text=edit((" & 0x01010101", " & 0x00000000"), count=0)),
     row("125q", WHOLE, "the second code's bits a place lower", "E", text=edit((" >> 3) & 0x07070707", " >> 2) & 0x07070707"), count=0)),
