@@ -64,8 +64,5 @@ def numbers(kind: str, blocks: Any, factors: Any, rows: int, columns: int) -> An
     held = quant.Packed(
         format=formats.named(form.format), dtype=form.to, blocks=blocks, shape=(rows, columns)
     )
-    found, scales = held.numbers().double(), held.sum_scales()
-    if scales is not None:
-        wide = scales.double().repeat_interleave(COLUMNS, -1)[..., :columns]
-        found = found * wide.to(found.device)
+    found = held.wide()
     return found if factors is None else found * factors.double().unsqueeze(-1)

@@ -78,8 +78,8 @@ class Packed:
 
 
 def pack(weights: Weights, to: DType = BF16) -> Packed:
-    """`weights` for products with `to`: bf16, f16 or e4m3 (MXFP4, and no weights of 8 bits); scales of whole rows as those of groups (`grouped`). Raises ArgumentError for a format that is not multiplied
-    with it: INT4 and NVFP4 with e4m3, INT4 whose scales are not of `to` (`rescaled`), or of whole rows of columns that are no multiple of 32, MXFP4 for bf16 with an exponent above 128, for e4m3 with a row whose
+    """`weights` for products with `to`: bf16, f16 or e4m3 (MXFP4, and INT4 with scales in f32 of 128 columns; no weights of 8 bits); scales of whole rows as those of groups (`grouped`). Raises ArgumentError for a format that is not multiplied
+    with it: NVFP4 with e4m3, INT4 with zeros, groups of 32 or 64 or a scale of which 2^9 times is no float32 with e4m3, INT4 whose scales are not of `to`, for e4m3 of f32 (`rescaled`), or of whole rows of columns that are no multiple of 32, MXFP4 for bf16 with an exponent above 128, for e4m3 with a row whose
     exponents span more than 11, for f16 more than 24, groups of zeros apart, NVFP4 with a scale below 0 or a tensor's scale of which 2^7 times is
     none in float32, E4M3 for f16 with a scale of which 2^8 times is none."""
     code = coding_for(weights.format, to)

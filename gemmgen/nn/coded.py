@@ -146,6 +146,9 @@ def activations_of(packed: quant.Packed, activations: str | None) -> str | None:
     if activations is not None and packed.activations is None:
         allowed = f"must be None: blocks are packed for {packed.dtype}"
         raise ArgumentError("activations", activations, allowed)
+    if activations is not None and packed.form.scales_sums and activations != BY_BLOCK:
+        allowed = f"must be {BY_BLOCK}: scales are of sums of {COLUMNS} columns"
+        raise ArgumentError("activations", activations, allowed)
     return activations or packed.activations
 
 

@@ -16,7 +16,7 @@ from ..errors import ArgumentError
 from ..formats import Format, Weights
 from ..ir.codings import INT4
 from ..ir.dtypes import BF16, E4M3, F16, F32, DType
-from ..ir.packed import BY_BLOCK, ROWS, Form
+from ..ir.packed import BY_BLOCK, COLUMNS, PAIRS, ROWS, Form
 from ..runtime import loaded_cast
 from ..runtime.torch_tensors import current_stream, torch, torch_dtype
 from ..unpacking import Unpacking, source
@@ -25,6 +25,7 @@ from .quantised import Quantised
 # Rows of a matrix that are packed at once: measured, 4 to 5 bytes for each weight of them.
 CHUNK = 64 * ROWS
 TAKEN = (BF16, F16, E4M3)
+WARPS = 4  # of a warpgroup, 16 rows of a block each
 loaded = partial(loaded_cast.loaded, source)  # of a kernel and a device
 
 
@@ -59,19 +60,24 @@ class Packed:
         return Form(element=f.element, to=self.dtype, group=f.group, zeros=f.zeros)
 
     def sum_scales(self) -> Any:
-        """Of INT4 for E4M3, what sums of `numbers` over each 128 columns are scaled by, float32 [..., N, ceil(K/128)] on the CPU; None of others, whose numbers have their scales."""
-        if not self.form.scales_sums:
+        """Of INT4 for E4M3, what sums of `numbers` over each 128 columns are scaled by, float32 [..., N, ceil(K/128)] on the device of the blocks; None of others, whose
+        numbers have their scales."""
+        form = self.form
+        if not form.scales_sums:
             return None
-        *lead, rows, columns = self.shape
-        held = formats.Packed(
-            format=self.format,
-            to=self.dtype,
-            blocks=self.blocks.cpu().reshape(-1, *self.blocks.shape[-3:]).numpy(),
-            rows=rows,
-            columns=columns,
-        )
-        found = formats.sum_scales(formats.unpack(held), self.dtype)
-        return torch().from_numpy(found).view(*lead, rows, -1)
+        *lead, down, across, _ = self.blocks.shape
+        held = self.blocks[..., form.codes_bytes :].contiguous().view(torch().float32)
+        # Pairs of rows 16 w + g and 16 w + g + 8, at 8 w + g.
+        rows = held.view(*lead, down, across, WARPS, PAIRS // WARPS, 2).transpose(-1, -2)
+        found = rows.reshape(*lead, down, across, ROWS).transpose(-1, -2)
+        return found.reshape(*lead, down * ROWS, across)[..., : self.shape[-2], :].contiguous()
+
+    def wide(self) -> Any:
+        """float64 [..., N, K] on the device of the blocks: what a kernel multiplies by, times what scales its sums; a row's factor is not in it."""
+        numbers, scales = self.numbers().double(), self.sum_scales()
+        if scales is None:
+            return numbers
+        return numbers * scales.double().repeat_interleave(COLUMNS, -1)[..., : self.shape[-1]]
 
     def to(self, device: Any) -> Packed:
         """The same on that device."""
@@ -124,13 +130,22 @@ def pack(
     whole row the largest that divides K, which `Packed.format` says, and that of the format for others. progress: called with (rows packed, rows of all matrices), at first with 0.
 
     Raises ArgumentError for what is not multiplied with `dtype`: INT4 whose scales are of another dtype (`Quantised.rescaled`), or of whole rows
-    of a K that is no multiple of 32, a group that divides none, NVFP4 for E4M3, or with a scale below 0, MXFP4 with a row whose exponents span more than 11 for E4M3, 24 for float16, and E4M3 for float16 with a scale of which 2^8 times is no float32.
+    of a K that is no multiple of 32, a group that divides none, NVFP4 for E4M3, or with a scale below 0, INT4 for E4M3 with zeros, of groups of 32 or 64, or with a scale of which 2^9 times is no float32, MXFP4 with a row whose exponents span more than 11 for E4M3, 24 for float16, and E4M3 for float16 with a scale of which 2^8 times is no float32.
     """
     if not isinstance(weights, Quantised):
         raise ArgumentError("weights", type(weights).__name__, "must be a gemmgen.quant.Quantised")
     if progress is not None and not callable(progress):
         raise ArgumentError("progress", progress, "must be a function of two arguments")
     wanted = torch().bfloat16 if dtype is None else dtype
+    if (
+        wanted == torch_dtype(E4M3)
+        and weights.format.element == INT4
+        and weights.shape[-1] % COLUMNS
+    ):
+        allowed = (
+            f"must be a multiple of {COLUMNS} for INT4 with {wanted}: scales are of so many columns"
+        )
+        raise ArgumentError("K", weights.shape[-1], allowed)
     to = next((t for t in TAKEN if torch_dtype(t) == wanted), None)
     if to is None:
         allowed = " or ".join(str(torch_dtype(t)) for t in TAKEN)
@@ -140,7 +155,7 @@ def pack(
     said = progress or (lambda done, of: None)
     said(done, total)
     for chunk in _chunks(weights.numpy()):
-        parts.append(_packed(formats.grouped(chunk, group), to, dtype))
+        parts.append(_packed(chunk, group, to, dtype))
         done += len(chunk.codes)
         said(done, total)
     blocks = np.concatenate([x.blocks for x in parts])  # of all matrices: chunks are whole blocks
@@ -153,9 +168,11 @@ def pack(
     ).to(weights.codes.device)
 
 
-def _packed(chunk: Weights, to: DType, dtype: Any) -> formats.Packed:
+def _packed(chunk: Weights, group: int | None, to: DType, dtype: Any) -> formats.Packed:
     if to == E4M3 and chunk.format.element == INT4:
         chunk = formats.rescaled(chunk, F32.name)  # exactly
+        group = COLUMNS if group is None and not chunk.format.group else group
+    chunk = formats.grouped(chunk, group)
     try:
         return formats.pack(chunk, to)
     except ArgumentError as e:

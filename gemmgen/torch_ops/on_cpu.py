@@ -212,8 +212,7 @@ class Product:
         if not blocks.numel():
             return torch().zeros(shape, dtype=torch().float64)
         packed = quant.Packed(format=form, dtype=self.p.b, blocks=blocks, shape=shape)
-        numbers, scales = packed.numbers()[..., :k].double(), packed.sum_scales()
-        return numbers if scales is None else numbers * _wide(scales, k)
+        return packed.wide()[..., :k]
 
 
 def _wide(scale: Any, k: int) -> Any:

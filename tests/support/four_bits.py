@@ -29,8 +29,5 @@ def packed(form, dtype, *shape):
 
 def exact(weights):
     """float64 [..., N, K]: what a kernel multiplies by, times what its rows lack."""
-    numbers, scales = weights.numbers().double(), weights.sum_scales()
-    if scales is not None:
-        wide = scales.double().repeat_interleave(128, -1)[..., : numbers.shape[-1]]
-        numbers = numbers * wide.to(numbers.device)
+    numbers = weights.wide()
     return numbers if weights.factors is None else numbers * weights.factors.double()[..., None]

@@ -44,11 +44,7 @@ def numbers(op, given):
     known = forms(recipe(op.family).coded, dtype)
     form = formats.named(known[given["weights"]].format)
     packed = quant.Packed(format=form, dtype=dtype, blocks=b, shape=shape)
-    numbers, scales = packed.numbers().double(), packed.sum_scales()
-    if scales is None:
-        return numbers
-    wide = scales.double().repeat_interleave(128, -1)[..., : numbers.shape[-1]]
-    return numbers * wide.to(numbers.device)
+    return packed.wide()
 
 
 def taken(a, given):
