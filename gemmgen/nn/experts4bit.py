@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from .. import quant
 from ..errors import ArgumentError
-from ..ir.packed import ROWS
+from ..ir.packed import BY_BLOCK, ROWS
 from ..ops.mixture import GAPS, expected_of, multiplied, results
 from ..ops.mixture_checks import MOST_EXPERTS, ORDERS
+from ..ops.mixture_weights import SCALED_ROWS, paired_name
 from ..ops.mixture_weights import Experts as Weights
-from ..ops.mixture_weights import paired_name
 from ..ops.names import ArgumentNames
 from ..quant.quantised import in_turn
 from ..torch_ops.dtensor import is_dtensor
@@ -202,10 +202,11 @@ class Experts4bit(Coded):
 
     def _apart(self, x: Any, chosen: Any) -> tuple[Any, Any]:
         """(y, slots), by operators; of halves the activation is torch's."""
-        slots, copies, ends = gemmgen.route(chosen, self.experts, alignment=1)
+        step = SCALED_ROWS if self.activations == BY_BLOCK else 1
+        slots, copies, ends = gemmgen.route(chosen, self.experts, alignment=step)
         rows, _ = gemmgen.spread(x, None, slots, copies.shape[0])
         expected = expected_of(chosen.numel(), self.experts, self.experts)
-        y = self.multiply(rows, None, ends, *expected, alignment=1)
+        y = self.multiply(rows, None, ends, *expected, alignment=step)
         return y, slots
 
     def contiguous(

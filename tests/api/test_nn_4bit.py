@@ -267,9 +267,9 @@ PACKED = quant.pack(quant.of(torch.randn(N, K), formats.int4(128, "bf16")))
         (lambda: nn.Linear4bit.from_packed(quant.pack(quantised(2, N, K))), "packed shape"),
         (lambda: nn.Linear4bit(**PLAIN, activations="e4m3"), "weights"),
         (lambda: nn.Linear4bit.from_quantised(quantised(N, K, form="zeros"), dtype=FP8), "dtype"),
-        (lambda: nn.Linear4bit.from_linear(torch.nn.Linear(K, N), formats.int4(128), activations="e4m3"), "weights"),
+        (lambda: nn.Linear4bit.from_linear(torch.nn.Linear(K, N), formats.int4(128), activations="e4m3"), "activations"),
         (lambda: nn.Linear4bit.from_linear(torch.nn.Linear(K, N), formats.int4(32), activations="e4m3_128"), "dtype"),
-        (lambda: nn.Linear4bit.from_linear(torch.nn.Linear(K - 64, N), formats.int4(0), activations="e4m3_128"), "dtype"),
+        (lambda: nn.Linear4bit.from_linear(torch.nn.Linear(K - 64, N), formats.int4(0), activations="e4m3_128"), "K"),
         (lambda: nn.Linear4bit.from_quantised(quantised(N, K, form="nvfp4"), dtype=FP8), "dtype"),
         (lambda: nn.Linear4bit(**PLAIN, activations="bf16"), "activations"),
         (lambda: nn.Linear4bit(**PLAIN, activations="e4m3_128"), "weights"),
@@ -403,10 +403,10 @@ def experts(form="mxfp4", biased=True, **how):
     return nn.Experts4bit.from_packed(*packed, **given, **how), packed, biases
 
 
-def tokens(dtype=BF16):
+def tokens(dtype=BF16, hidden=HIDDEN):
     weights, chosen = torch.rand(TOKENS, EXPERTS).softmax(-1).topk(TOP)
     chosen[0, 0], chosen[1, 1], chosen[2:] = -1, 77, chosen[2:] % 3  # and one without a token
-    return torch.randn(TOKENS, HIDDEN).to(dtype), chosen, weights
+    return torch.randn(TOKENS, hidden).to(dtype), chosen, weights
 
 
 @pytest.mark.parametrize(
@@ -451,22 +451,35 @@ def test_masked_rows_are_those_of_tokens():
 
 
 @pytest.mark.parametrize("order", ("alternating", "halves"))
-def test_experts_by_fp8(order):
+@pytest.mark.parametrize(
+    ("form", "how"),
+    (
+        (formats.MXFP4, "e4m3"),
+        (formats.MXFP4, "e4m3_128"),
+        (formats.int4(128, "bf16"), "e4m3_128"),
+    ),
+    ids=("mxfp4", "mxfp4 by blocks", "int4 by blocks"),
+)
+def test_experts_by_fp8(form, how, order):
     """Of tokens, of rows in order and of masked ones."""
-    weights = drawn()
-    layer = nn.Experts4bit.from_packed(*(quant.pack(w, FP8) for w in weights), order=order)
-    wide = [quant.pack(w) for w in weights]  # the same numbers
-    none = [torch.zeros(s[:2]) for s in sides()]
-    x, chosen, of = tokens()
-    exact = exactly(x, chosen, of, wide, none, order, "swiglu")
+    hidden, inner = (256, 128) if form.element == "int4" else (HIDDEN, INNER)
+    shapes = (EXPERTS, 2 * inner, hidden), (EXPERTS, hidden, inner)
+    weights = [four_bits.drawn(form, *s) for s in shapes]
+    packed = [quant.pack(w, FP8) for w in weights]
+    layer = nn.Experts4bit.from_packed(*packed, order=order, activations=how)
+    if form == formats.MXFP4:
+        packed = [quant.pack(w) for w in weights]  # the same numbers
+    none = [torch.zeros(s[:2]) for s in shapes]
+    x, chosen, of = tokens(hidden=hidden)
+    exact = exactly(x, chosen, of, packed, none, order, "swiglu")
     assert distance(layer(x, chosen, of), exact) < BY_FP8
-    rows, counts = torch.randn(EXPERTS, 6, HIDDEN).to(BF16), torch.tensor([6, 0, 2, 1]).int()
+    rows, counts = torch.randn(EXPERTS, 6, hidden).to(BF16), torch.tensor([6, 0, 2, 1]).int()
     ids = torch.arange(EXPERTS)[:, None].expand(EXPERTS, 6).reshape(-1, 1)
-    exact = exactly(rows.flatten(0, 1), ids, torch.ones(ids.shape), wide, none, order, "swiglu")
-    y, exact = layer.masked(rows, counts), exact.view(EXPERTS, 6, HIDDEN)
+    exact = exactly(rows.flatten(0, 1), ids, torch.ones(ids.shape), packed, none, order, "swiglu")
+    y, exact = layer.masked(rows, counts), exact.view(EXPERTS, 6, hidden)
     there = torch.arange(6) < counts[:, None]
     assert distance(y[there], exact[there]) < BY_FP8
-    assert "by e4m3" in layer.facts and "by e4m3" in repr(layer)
+    assert "by e4m3 " in layer.facts and f"by {how}," in repr(layer)
 
 
 def test_shares_have_gradients():

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from gemmgen import formats, ops, quant
+from gemmgen import Problem, formats, ops, quant
 from gemmgen.epilogues import EPILOGUES
 from gemmgen.ir.dtypes import DTYPES
 from gemmgen.ir.expr import (
@@ -25,7 +25,7 @@ from gemmgen.ir.expr import (
 from gemmgen.ir.groupings import GROUPINGS
 from gemmgen.recipes import recipe
 from gemmgen.runtime import torch_tensors
-from gemmgen.runtime.torch_tensors import empty, torch_dtype
+from gemmgen.runtime.torch_tensors import dtype_of, empty, torch_dtype
 
 torch = pytest.importorskip("torch")
 
@@ -64,6 +64,7 @@ def reference(op, overload):
     def run(*args, **kwargs):
         given = op.bind(args, kwargs)
         check_places(given)
+        check_groups(op, given)
         d, written = product(op, given)
         if overload == "quantised":
             return stored(d, torch.float8_e4m3fn)
@@ -95,6 +96,16 @@ def check_places(given):
         m, blocks = scale.shape[-2:]
         assert m <= 1 or scale.stride(-2) == 1
         assert not m or blocks == 1 or scale.stride(-1) % 4 == 0
+
+
+def check_groups(op, given):
+    """What a problem asks of where groups begin: an ArgumentError, as a launch's."""
+    if op.grouping != "ends" or given["group_ends"] is None:
+        return
+    a = dtype_of("a", given["a"], op.operands)
+    b = a if op.coded else dtype_of("b", given["b"], op.operands)
+    said = {name: given[name] for name in ("layout", "alignment", "weights") if name in given}
+    Problem(family=op.family, a=a, b=b, grouping="ends", **said)
 
 
 def stored(d, dtype):
