@@ -219,6 +219,9 @@ def _check_scales(op: Operator, p: Problem, shape: Shape, given: Given) -> None:
             check("scale_a", given["scale_a"], F32, (*lead, m, blocks))
             if (scale := given["scale_b"]) is not None:
                 dtype_of("scale_b", scale, (F32,))
+                sides = (*(groups,) * GROUPINGS[p.grouping].columns, n)
+                if scale.numel() != 1 or scale.dim() > 1:
+                    check("scale_b", scale, F32, sides)
         case "vector":
             check("scale_a", given["scale_a"], F32, (m, blocks))
             check("scale_b", given["scale_b"], F32, (n, blocks))

@@ -82,5 +82,7 @@ def _sides(given: dict[str, Any]) -> tuple[int, int, int]:
 
 
 def of_moe(x: Shape, w1: Shape, w2: Shape, chosen: Shape, *rest: Any, **kwargs: Any) -> int:
-    """Of two GEMMs of every choice, as if each were one of these experts."""
-    return int(2 * prod(chosen) * (prod(w1[1:]) + prod(w2[1:])))
+    """Of two GEMMs of every choice, as if each were one of these experts. Of packed weights w1 has rows of blocks."""
+    hidden = x[-1]
+    both = ROWS * w1[1] if kwargs.get("packed") else w1[1]
+    return int(2 * prod(chosen) * hidden * (both + both // 2))

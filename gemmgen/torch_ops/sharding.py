@@ -176,9 +176,6 @@ class Sharding:
         match self.op.scaling:
             case "block":
                 return {"scale_a": (*rows, M, BLOCK_K), "scale_b": (*columns, BLOCK_N, BLOCK_K)}
-            case "rows":
-                factors = (*columns, N) if self._many("scale_b") else ()
-                return {"scale_a": (*rows, M, BLOCK_K), "scale_b": factors}
             case "vector":
                 return {"scale_a": (M, BLOCK_K), "scale_b": (N, BLOCK_K)}
             case "whole":

@@ -208,7 +208,7 @@ def test_operands_of_packed_weights_are_cast_to_what_these_are_packed_for(op, na
     assert wanted.dtype == to and torch.equal(b, bits)
 
 
-@pytest.mark.parametrize("name", ("int4", "int4_column_bf16", "int4_128_f32"))
+@pytest.mark.parametrize("name", ("int4", "int4_column_bf16", "int4_64_f32"))
 def test_names_of_no_packed_weights_cast_nothing(name):
     given = {"weights": name, "columns": N}
     b = blocks("int4_32_bf16", N, K)
