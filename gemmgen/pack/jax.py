@@ -86,6 +86,11 @@ class Target:
         return ROWS
 
     @property
+    def multiple(self) -> str:
+        """What is asked of `columns` besides, in words."""
+        return f", a multiple of {self.fold}" * (self.fold > 1)
+
+    @property
     def sided(self) -> tuple[Array, ...]:
         """The inputs that say sides of the product."""
         return self.inputs[: 1 if self.packed else 2]

@@ -263,6 +263,15 @@ def test_columns_of_packed_weights(call, compiles_nothing):
 
 
 @needs_cc
+def test_pairs_of_columns_of_packed_weights(call, compiles_nothing):
+    _, of = found_in("w4a16 swiglu")
+    n = SIDES["n"]
+    said, _ = call("w4a16 swiglu", asked_of(of, columns=n - 1))
+    says = f"columns={n - 1}: must be {n - 63} to {n}, a multiple of 2, or None"
+    assert said == [["ValueError", says]]
+
+
+@needs_cc
 def test_wrong_calls_are_refused_with_a_text(call, compiles_nothing):
     _, of = found_in("alpha_beta")
     right = asked_of(of)
