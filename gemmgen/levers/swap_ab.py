@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from .lever import C, Changes, L, flag
 
-# How much longer promotion takes with a scale per column and one per 64 rows: a multiplication more for every multiply-add
-# (two rows: not measured).
+# How much longer promotion takes with a scale per column and one per 64 rows, or a row: a multiplication more for every multiply-add
+# (two rows, and rows' own: not measured).
 PER_PAIR = 1.5
 MOST_ALONG_M = 2
 
@@ -13,7 +13,9 @@ MOST_ALONG_M = 2
 def _price(price: Changes, of: L, c: C) -> Changes:
     """Second reads of its tiles come from L2; of more than two along M, as packed weights have, all draw."""
     few = not of.recipe.coded or price["high"] <= MOST_ALONG_M * len(of.rows)
-    dearer = PER_PAIR if of.recipe.scales_blocks else 1.0
+    form = of.problem.form
+    both = of.recipe.scales_blocks or (form is not None and form.scales_sums)
+    dearer = PER_PAIR if both else 1.0
     high = len(of.rows) if few else price["high"]
     return {"high": high, "dearer": price["dearer"] if of.recipe.scales_columns else dearer}
 
