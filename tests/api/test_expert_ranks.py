@@ -33,10 +33,12 @@ def test_bits_of_weights_of_4_bits(ranks, kind):  # noqa: F811
 
 
 def test_what_travels_to_weights_of_4_bits(ranks):  # noqa: F811
-    """Rows of 16 bits, or codes with one scale."""
+    """Rows of 16 bits, or codes with one scale, or one for each 128 columns."""
     ranks.run(divided_experts.what_travels, 4, 2, "mxfp4", None)
     ranks.run(divided_experts.what_travels, 2, 7, "mxfp4 by fp8", 4)
+    ranks.run(divided_experts.what_travels, 2, 7, "int4 by fp8 blocks", 2 * 4)
     ranks.run(divided_experts.without_a_value, "mxfp4 by fp8")
+    ranks.run(divided_experts.without_a_value, "int4 by fp8 blocks")
 
 
 def test_states_of_weights_of_4_bits(ranks):  # noqa: F811

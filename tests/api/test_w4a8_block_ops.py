@@ -19,8 +19,7 @@ from gemmgen.errors import ArgumentError  # noqa: E402
 from gemmgen.ir.expr import ACC  # noqa: E402
 
 FP8 = torch.float8_e4m3fn
-
-
+BLOCK = 128  # of K, over which the tensor core sums
 FORMS = pytest.mark.parametrize(
     "form", (formats.MXFP4, formats.int4(128, "f16")), ids=lambda x: x.element
 )
@@ -57,21 +56,22 @@ def test_one(m, n, k, dtype, layout, form, monkeypatch):
     given = {"scale_a_layout": layout, "scale_b": b.factors, "weights": b.weights}
     with memory:
         got = ops.w4a8_block_gemm(a, scale, b.blocks, columns=n, out_dtype=dtype, **given)
-    check_fast_sums(got, exactly(a, scale, b), k)
+    check_fast_sums(got, exactly(a, scale, b), BLOCK)
 
 
+@FORMS
 @pytest.mark.parametrize("grouping", ("batched", "masked", "row_groups", "group_ends"))
-def test_experts(grouping, monkeypatch):
+def test_experts(grouping, form, monkeypatch):
     experts, n, k = 3, 128, 256
-    b = packed(experts, n, k)
+    b = packed(experts, n, k, form=form)
     rows = torch.tensor([40, 0, 25], dtype=torch.int32)
     alone = grouping in ("batched", "masked")
     a, scale = activations(*((experts, 64, k) if alone else (384, k)))
     ids = torch.full((384,), -1, dtype=torch.int32)
     ids[:40], ids[256:281] = 0, 2
     ends = torch.tensor([40, 128, 153], dtype=torch.int32)
-    said = {"scale_a_layout": "mn", "scale_b": b.factors, "columns": n}
-    memory = Memory(a, scale, b.blocks, b.factors, rows, ids, ends)
+    said = {"scale_a_layout": "mn", "scale_b": b.factors, "columns": n, "weights": b.weights}
+    memory = Memory(a, scale, b.blocks, rows, ids, ends, *[b.factors] * (b.factors is not None))
     emulated(monkeypatch, memory)
     with memory:
         if grouping == "batched":
@@ -84,12 +84,12 @@ def test_experts(grouping, monkeypatch):
     if alone:
         want = exactly(a, scale, b)
         for g, count in enumerate(rows if grouping == "masked" else (64,) * experts):
-            check_fast_sums(got[g, :count], want[g, :count], k)
+            check_fast_sums(got[g, :count], want[g, :count], BLOCK)
         return
     last = slice(256, 281) if grouping == "row_groups" else slice(128, 153)
     want = exactly(a.expand(experts, 384, k), scale.expand(experts, 384, -1), b)
     for g, some in ((0, slice(0, 40)), (2, last)):
-        check_fast_sums(got[some], want[g, some], k)
+        check_fast_sums(got[some], want[g, some], BLOCK)
 
 
 def test_an_epilogue_of_the_scaled_product_and_a_config(monkeypatch):
@@ -103,7 +103,7 @@ def test_an_epilogue_of_the_scaled_product_and_a_config(monkeypatch):
             a, scale, b.blocks, scale_a_layout="mn", scale_b=b.factors, columns=130, out_dtype="f32",
             config=config, epilogue="bias_relu", bias=bias,
         )  # fmt: skip
-    check_fast_sums(got, (exactly(a, scale, b) + bias.double()).relu(), 640)
+    check_fast_sums(got, (exactly(a, scale, b) + bias.double()).relu(), BLOCK)
 
 
 def test_multiply_takes_the_same(monkeypatch):

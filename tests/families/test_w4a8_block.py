@@ -149,16 +149,18 @@ def test_it_is_right(config, shape, weights):
 
 @pytest.mark.nvrtc
 @pytest.mark.parametrize("grouping", ("batched", "masked", "rows", "ends"))
-def test_groups_are_right(grouping):
-    assert judged(replace(W4A8_BLOCK, grouping=grouping), PLAIN, (150, 130, 300)).exact
+@pytest.mark.parametrize("of", (W4A8_BLOCK, INT4), ids=lambda p: p.weights)
+def test_groups_are_right(grouping, of):
+    assert judged(replace(of, grouping=grouping), PLAIN, (150, 130, 300)).exact
 
 
 @pytest.mark.nvrtc
-def test_promotion_beside_products_leaves_the_same_bits():
+@pytest.mark.parametrize("of", (W4A8_BLOCK, INT4), ids=lambda p: p.weights)
+def test_promotion_beside_products_leaves_the_same_bits(of):
     configs = (
         PLAIN,
         WAVES,
         replace(PLAIN, ping_pong=True),
         replace(PLAIN, block_m=64, consumers=1),
     )
-    assert same_bits(W4A8_BLOCK, (40, 130, 544), configs, 3)
+    assert same_bits(of, (40, 130, 544), configs, 3)

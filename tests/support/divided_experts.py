@@ -22,14 +22,17 @@ from gemmgen.nn.parallel import ExpertParallel
 from gemmgen.ops import mixture
 from gemmgen.ops.mixture import expected_of
 
-BF16 = torch.bfloat16
+BF16, FP8 = torch.bfloat16, torch.float8_e4m3fn
 EXPERTS, HIDDEN, INTERMEDIATE, TOKENS = 8, 144, 96, 21
-# Of weights of 4 bits: the format, what it is packed for, and how rows lie.
+# Of weights of 4 bits: the format, what it is packed for, how rows lie, and how x is quantised.
 CODED = {
-    "mxfp4": (formats.MXFP4, BF16, "alternating"),
-    "mxfp4 halves": (formats.MXFP4, BF16, "halves"),
-    "nvfp4 of fp16": (formats.NVFP4, torch.float16, "alternating"),
-    "mxfp4 by fp8": (formats.MXFP4, torch.float8_e4m3fn, "alternating"),
+    "mxfp4": (formats.MXFP4, BF16, "alternating", None),
+    "mxfp4 halves": (formats.MXFP4, BF16, "halves", None),
+    "nvfp4 of fp16": (formats.NVFP4, torch.float16, "alternating", None),
+    "mxfp4 by fp8": (formats.MXFP4, FP8, "alternating", "e4m3"),
+    "mxfp4 by fp8 blocks": (formats.MXFP4, FP8, "alternating", "e4m3_128"),
+    "mxfp4 halves by fp8 blocks": (formats.MXFP4, FP8, "halves", "e4m3_128"),
+    "int4 by fp8 blocks": (formats.int4(128, "f32"), FP8, "alternating", "e4m3_128"),
 }
 
 
@@ -42,14 +45,14 @@ def drawn(experts=EXPERTS, kind="fp8"):
     return made
 
 
-def coded(experts, form, dtype, order):
+def coded(experts, form, dtype, order, activations):
     """With biases, and the clamped activation."""
-    hidden, inner = 160, INTERMEDIATE
+    hidden, inner = (256, 128) if form.element == "int4" else (160, INTERMEDIATE)
     shapes = (experts, 2 * inner, hidden), (experts, hidden, inner)
     packed = [quant.pack(four_bits.drawn(form, *s), dtype) for s in shapes]
     biases = [torch.randn(s[:2]) for s in shapes]
     given = dict(zip(("gate_up_bias", "down_bias"), biases, strict=True))
-    said = {"order": order, "activation": "swiglu_clamped"}
+    said = {"order": order, "activation": "swiglu_clamped", "activations": activations}
     return nn.Experts4bit.from_packed(*packed, **given, **said)
 
 

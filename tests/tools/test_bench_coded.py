@@ -19,6 +19,7 @@ from gemmgen.cli import bench_chain  # noqa: E402
 from gemmgen.config import Config  # noqa: E402
 from gemmgen.errors import ArgumentError  # noqa: E402
 from gemmgen.ir.dtypes import BF16, E4M3, F16, F32  # noqa: E402
+from gemmgen.ir.expr import arguments  # noqa: E402
 from gemmgen.ir.packed import FORMS, OF_8_BITS  # noqa: E402
 from gemmgen.problem import Problem  # noqa: E402
 
@@ -92,7 +93,25 @@ def test_calls_are_exact_where_data_are(to, name, kind, monkeypatch):
     if kind == EXACT:
         check_exact(got.double(), want, F32)
     else:
-        check_near(got.double(), want, FAST if to == E4M3 else SUMMED)
+        check_near(got.double(), want, FAST if providers.fast(p) else SUMMED)
+
+
+@pytest.mark.parametrize("kind", ["normal", EXACT])
+def test_calls_of_mxfp4_that_are_promoted(kind, monkeypatch):
+    """A's scales are the operand's, the rows' factors the epilogue's."""
+    of = Problem(family="w4a8_block", a=E4M3, b=E4M3, d=F32, weights="e2m1_32_e8m0")
+    p = work.launched(of)
+    assert [x.name for x in arguments(p.epilogue)] == ["scale_b"]
+    c = cases.make(p, (5, 70, 256), Data(kind=kind, device="cpu"))
+    memory = Memory(c.a, c.b, c.scale_a, *c.given.values())
+    emulated(monkeypatch, memory)
+    with memory:
+        got = providers.ours(c, config(p, 3 if kind == EXACT else 4), True)()
+    want = cases.finished(c, cases.product(c, cases.scaling(p)))
+    if kind == EXACT:
+        check_exact(got.double(), want, F32)
+    else:
+        check_near(got.double(), want, SUMMED)
 
 
 def test_groups_have_weights_of_their_own(monkeypatch):
