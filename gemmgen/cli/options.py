@@ -12,7 +12,7 @@ from ..errors import ArgumentError, CompileError
 from ..families import FAMILIES
 from ..gallery import GALLERY, exhibit, path_of
 from ..ir.counts import check_side
-from ..ir.dtypes import BF16, DTYPES
+from ..ir.dtypes import BF16, DTYPES, E4M3
 from ..ir.groupings import GROUPINGS
 from ..ir.packed import FORMS, OF_8_BITS, every_name, forms, plain_weights
 from ..problem import LAYOUTS, OUTPUTS, Problem
@@ -103,7 +103,7 @@ def _add_operands(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--weights",
         metavar="FORMAT",
-        help=f"of w4a16, what B is packed from: {', '.join(FORMS[BF16])}, or with f16 in the name (default: {plain_weights(BF16)}, of B's dtype); of w8a16 {' or '.join(OF_8_BITS[BF16])}, of f16 with _f16",
+        help=f"of w4a16, what B is packed from: {', '.join(FORMS[BF16])}, or with f16 in the name (default: {plain_weights(BF16)}, of B's dtype); of w4a8_block {' or '.join(FORMS[E4M3])}; of w8a16 {' or '.join(OF_8_BITS[BF16])}, of f16 with _f16",
         offers=[*every_name()],
     )
 

@@ -54,7 +54,7 @@ class Linear4bit(Coded):
     def from_packed(
         cls, packed: quant.Packed, bias: Any = None, activations: str | None = None
     ) -> Linear4bit:
-        """One over the memory of `packed` [out_features, in_features]. bias: bfloat16, float16 or float32 [out_features]. activations: of blocks for E4M3; None: "e4m3".
+        """One over the memory of `packed` [out_features, in_features]. bias: bfloat16, float16 or float32 [out_features]. activations: of blocks for E4M3; None: "e4m3", of INT4 "e4m3_128", the only one that it has.
         Raises ArgumentError."""
         check_packed("packed", packed, 2)
         n, k = packed.shape
@@ -73,7 +73,7 @@ class Linear4bit(Coded):
         activations: str | None = None,
     ) -> Linear4bit:
         """One of `weights` [out_features, in_features], as `gemmgen.quant` reads them; packed on the CPU, on the device of `weights`. Scales of whole rows are packed as those of
-        the widest groups that divide in_features, by whose name the layer's weights go: "int4_128_bf16". dtype: of what is multiplied: torch.bfloat16 or torch.float16, x's, or of MXFP4 torch.float8_e4m3fn, to which x is quantised;
+        the widest groups that divide in_features, by whose name the layer's weights go: "int4_128_bf16". dtype: of what is multiplied: torch.bfloat16 or torch.float16, x's, or of MXFP4, and of INT4 without zeros in groups of 128 or whole rows, torch.float8_e4m3fn, to which x is quantised;
         None: that of INT4's scales, bfloat16 of MXFP4 and NVFP4. activations: "e4m3" and "e4m3_128" mean torch.float8_e4m3fn. Raises ArgumentError."""
         packed = packed_of("weights", weights, dtype_for(activations, dtype))
         return cls.from_packed(packed, bias, activations)

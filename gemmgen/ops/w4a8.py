@@ -16,7 +16,7 @@ from .front import front
 from .groups import segments
 from .scaled import coded_problem
 
-MXFP4 = plain_weights(E4M3)  # all that there is
+MXFP4 = plain_weights(E4M3)  # all that is multiplied without scales of sums
 
 
 @front

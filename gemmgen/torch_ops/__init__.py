@@ -16,7 +16,7 @@ torch warns where one is asked of them; the functions `linear`, `fp8_linear` and
 Besides there are operators that the ranks of a process group compute together, `gemm_reduce_scatter` and others: see `collectives` and `all_reduces`. They are here as functions,
 too, and `explain` says how they are computed.
 
-Of `w4a16_gemm`, `w4a8_gemm`, `w8a16_gemm` and their groups, `weights` is the name of what was packed (`gemmgen.quant.Packed.weights`), b its blocks. They take
+Of `w4a16_gemm`, `w4a8_gemm`, `w4a8_block_gemm`, `w8a16_gemm` and their groups, `weights` is the name of what was packed (`gemmgen.quant.Packed.weights`), b its blocks. They take
 no DTensors: a block has 64 rows, and `columns` is of all of them.
 
 `combine`, which adds up what experts made of a token, has gradients, and its `add` may stand by position; `select` has gradients of logits. They, `route`, `spread`, `top_k`, `fp8_mqa_top_k` and `moe`, a layer of experts, take no DTensors.
