@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 from draws import draws
 from exhibits import EXHIBITS
-from kernels import VARIETY, emitted
+from kernels import DENSE, VARIETY, emitted
 from link_configs.draw import kernels
 from values import values
 
 from gemmgen import pipeline
 from gemmgen.check.meaning import CONDITIONS
+from gemmgen.config import Config
 from gemmgen.emit import emit
 from gemmgen.errors import IRError
 from gemmgen.gallery import GALLERY, path_of
@@ -56,6 +57,16 @@ def test_of_every_variety(name, kind):
     problem, config = VARIETY[name]
     config = replace(config, watchdog=kind == "watched")
     kernel = lower(problem, config, stamps=64 * (kind == "stamped"))
+    link(kernel, emit(kernel))
+
+
+def test_a_store_from_where_shared_memory_begins():
+    """Its address is nothing but a cast."""
+    config = Config(
+        block_m=64, block_n=64, block_k_bytes=32, stages=6, consumers=3, swizzle_d=128, slice_k=True
+    )
+    kernel = lower(DENSE, config)
+    assert kernel.buffer("smem_d").offset == 0
     link(kernel, emit(kernel))
 
 
