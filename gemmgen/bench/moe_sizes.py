@@ -8,7 +8,7 @@ from ..errors import ArgumentError
 from ..ir import codings
 from ..ir.counts import INT_LIMIT
 from ..ir.dtypes import BF16, E4M3
-from ..ir.packed import GROUPS, Form
+from ..ir.packed import GROUPS, OF_8_BITS, Form
 from ..routing import MOST_EXPERTS
 from .select import FLOOR
 
@@ -28,8 +28,12 @@ KINDS = {
     "mxfp4-fp8": "MXFP4 by FP8 with a scale per token",
     "mxfp4-fp8-blocks": "MXFP4 by FP8 with a scale per token and 128 features",
     "int4-fp8-blocks": "INT4 with a scale per 128 of a row, by FP8 with a scale per token and 128 features",
+    "int8-bf16": "INT8 with a scale per channel, by BF16",
+    "fp8-bf16": "FP8 with a scale per channel, by BF16",
 }
-BLOCKS, FP8_ROWS, INT8_ROWS, WIDE, INT4, MXFP4, MXFP4_FP8, MXFP4_BLOCKS, INT4_BLOCKS = KINDS
+BLOCKS, FP8_ROWS, INT8_ROWS, WIDE, INT4, MXFP4, MXFP4_FP8, MXFP4_BLOCKS, INT4_BLOCKS, *OCTETS = (
+    KINDS
+)
 BITS = {
     BLOCKS: 8,
     FP8_ROWS: 8,
@@ -40,6 +44,7 @@ BITS = {
     MXFP4_FP8: 4,
     MXFP4_BLOCKS: 4,
     INT4_BLOCKS: 4,
+    **dict.fromkeys(OCTETS, 8),
 }  # of a weight
 FORMS = {
     INT4: Form(element=codings.INT4, to=BF16, group=GROUPS[-1]),
@@ -48,6 +53,7 @@ FORMS = {
         (MXFP4_FP8, MXFP4_BLOCKS), Form(element=codings.E2M1, to=E4M3, group=GROUPS[0])
     ),
     INT4_BLOCKS: Form(element=codings.INT4, to=E4M3, group=GROUPS[-1]),
+    **dict(zip(OCTETS, OF_8_BITS[BF16].values(), strict=True)),
 }  # of packed weights, of whose groups features are multiples
 OURS, THEIRS, DEEP_GEMM = "gemmgen", "torch", "deep_gemm"
 REPEATS = 15
@@ -121,7 +127,7 @@ class Asked:
         if DEEP_GEMM in self.providers and self.kind != BLOCKS:
             allowed = f"must be {BLOCKS} for provider {DEEP_GEMM}"
             raise ArgumentError("--kind", self.kind, allowed)
-        step = FORMS[self.kind].group if self.kind in FORMS else STEP
+        step = max(STEP, FORMS[self.kind].group) if self.kind in FORMS else STEP
         for name in ("hidden", "intermediate"):
             if getattr(self.sizes, name) % step:
                 allowed = f"must be a multiple of {step} for --kind {self.kind}"

@@ -243,12 +243,13 @@ def forms(bits: int, to: DType) -> dict[str, Form]:
     return BY_BITS[bits].get(to, {})
 
 
-def named_for(activations: str | None, bits: int = 4) -> dict[str, Form]:
-    """By name, what is packed of codes of so many bits for products with 16 bits, None, or with activations that are quantised to FP8: scales of sums of 128 columns need them by block."""
-    if activations is None:
-        return {name: form for to in OF_16_BITS for name, form in forms(bits, to).items()}
-    found = forms(bits, E4M3)
-    return {n: f for n, f in found.items() if activations == BY_BLOCK or not f.scales_sums}
+def named_for(activations: str | None, bits: int | None = None) -> dict[str, Form]:
+    """By name, what is packed of codes of so many bits, None: of any, for products with 16 bits, None, or with activations that are quantised to FP8: scales of sums of 128 columns need them by block."""
+    dtypes = OF_16_BITS if activations is None else (E4M3,)
+    known = BY_BITS if bits is None else (bits,)
+    found = {name: form for to in dtypes for b in known for name, form in forms(b, to).items()}
+    coarse = activations is not None and activations != BY_BLOCK
+    return {n: f for n, f in found.items() if not (coarse and f.scales_sums)}
 
 
 def every_name() -> tuple[str, ...]:

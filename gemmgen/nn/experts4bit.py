@@ -11,6 +11,7 @@ from ..errors import ArgumentError
 from ..ir.packed import BY_BLOCK, ROWS
 from ..ops.mixture import GAPS, expected_of, multiplied, results
 from ..ops.mixture_checks import MOST_EXPERTS, ORDERS
+from ..ops.mixture_packed import features
 from ..ops.mixture_weights import SCALED_ROWS, paired_name
 from ..ops.mixture_weights import Experts as Weights
 from ..ops.names import ArgumentNames
@@ -62,9 +63,10 @@ class Experts4bit(Coded):
         super().__init__(weights, activations)
         if not 1 <= experts <= MOST_EXPERTS:
             raise ArgumentError("experts", experts, f"must be from 1 to {MOST_EXPERTS}")
+        step = features(self.form)
         for name, side in (("hidden", hidden), ("intermediate", intermediate)):
-            if side < 1 or side % self.form.group:
-                allowed = f"must be a positive multiple of {self.form.group}, for {weights}"
+            if side < 1 or side % step:
+                allowed = f"must be a positive multiple of {step}, for {weights}"
                 raise ArgumentError(name, side, allowed)
         for name, said, known in (
             ("order", order, ORDERS),

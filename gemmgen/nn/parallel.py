@@ -71,7 +71,7 @@ class RowwiseParallel(styles.RowwiseParallel):  # type: ignore[misc]
 
 
 class ExpertParallel(styles.ParallelStyle):  # type: ignore[misc]
-    """Divides the experts of a `GroupedExperts`, an `Experts4bit` or of `Experts`, which train, among the ranks, in place: rank r of W keeps the experts from r * E / W on. They are a multiple of the ranks. Before
+    """Divides the experts of a `GroupedExperts`, an `Experts4bit` or `Experts8bit`, or of `Experts`, which train, among the ranks, in place: rank r of W keeps the experts from r * E / W on. They are a multiple of the ranks. Before
     it is called, every rank has all of them; those of rank 0 are kept, or each rank's own, as `src_data_rank` of `parallelize_module` says.
 
     `forward` then takes each rank's own tokens, no DTensors: x [tokens, hidden], chosen and weights [tokens, top], with the numbers of all experts; one that is none, as -1, adds nothing. All ranks call it together, with as many
@@ -98,7 +98,7 @@ class ExpertParallel(styles.ParallelStyle):  # type: ignore[misc]
 
 def _check_experts(module: Any, ranks: int) -> None:
     if not isinstance(module, GroupedExperts | Experts4bit | Experts):
-        allowed = "must be a gemmgen.nn.GroupedExperts, Experts4bit or Experts"
+        allowed = "must be a gemmgen.nn.GroupedExperts, Experts4bit, Experts8bit or Experts"
         raise ArgumentError("module", type(module).__name__, allowed)
     if any(isinstance(x, DTensor) for x in (*module.buffers(), *module.parameters())):
         raise ArgumentError("module", "divided", "must have all its experts on every rank")

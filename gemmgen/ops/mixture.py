@@ -20,6 +20,7 @@ from .tensors import check_no_gradient
 from .w4a8 import w4a8_grouped_gemm
 from .w4a8_block import w4a8_block_grouped_gemm
 from .w4a16 import w4a16_grouped_gemm
+from .w8a16 import w8a16_grouped_gemm
 
 # Rows of an expert in the mean, up to which the first GEMM takes tokens by index. Measured, it took 0.95 to 1.00 of the time with
 # copies up to here, and 0.89 to 1.20 of it of more rows (docs/adr/0063-rows-by-index.md).
@@ -55,8 +56,8 @@ def moe(
     what `epilogue` gives, which is rounded to bfloat16 before, are quantised per row; INT8 has H and I of at most 131071. Weights are contiguous along their last side, other strides multiples of 16 bytes.
     order: of w1's rows: "alternating" between gate and up, one GEMM with an epilogue that pairs columns; or "halves", gate's, then up's, as checkpoints
     have them: a GEMM each, the second of which reads the first's result, rounded to bfloat16. Those need I to be a multiple of 128 where blocks have scales.
-    packed: the name of what w1 and w2 are packed from (`gemmgen.quant.Packed.weights`): they are `blocks` then, uint8 [E, 2 * I / 64, ceil(H/128), bytes of a block] and [E, ceil(H/64), ceil(I/128), bytes], contiguous, of rows that alternate; I is a multiple of 32, I and H of the columns that share a scale.
-    scale_w1 and scale_w2 are their `factors` [E, 2 * I] and [E, H] where they have some, else None. activations: None: x, add and the result are of the dtype that blocks are packed for, bfloat16 or float16; "e4m3": of blocks for that x and what `epilogue` gives are quantised per row, as above; "e4m3_128": per row and 128 columns, what `epilogue` gives rounded to bfloat16 before.
+    packed: the name of what w1 and w2 are packed from (`gemmgen.quant.Packed.weights`): they are `blocks` then, uint8 [E, 2 * I / 64, ceil(H/128), bytes of a block] and [E, ceil(H/64), ceil(I/128), bytes], contiguous, of rows that alternate; I is a multiple of 32, I and H of the columns that share a scale, of 8 where those are a row's.
+    scale_w1 and scale_w2 are their `factors` [E, 2 * I] and [E, H] where they have some, as weights of 8 bits have, else None. activations: None: x, add and the result are of the dtype that blocks are packed for, bfloat16 or float16; "e4m3": of blocks for that x and what `epilogue` gives are quantised per row, as above; "e4m3_128": per row and 128 columns, what `epilogue` gives rounded to bfloat16 before.
     epilogue: f: "swiglu"; "geglu" by erf, "geglu_tanh", "reglu"; or "swiglu_clamped", gpt-oss's, with alpha 1.702 and limit 7. bias_w1: float32 [E, 2 * I], in the order of
     w1's rows; bias_w2: float32 [E, H]; both or none, contiguous. They are added to what the products give, before f and before weights.
     chosen: int32 or int64 [T, top], ids of `experts` (None: of first + E), of which w1 and w2 have E, at most 512, from `first` on. A choice of others, and an id that
@@ -148,9 +149,16 @@ def multiplied(
         h = _hidden(calls.blocks, calls.quantised, w, a, said | (taken or {}))
         return calls.blocks(*h, *w.second(), **after, **said)
     del a[1:]
-    gemm = calls.plain if w.packed is None else calls.coded
+    gemm = _of_16_bits(calls, w)
     h = _hidden(gemm, gemm, w, a, said)
     return gemm(h, *w.second(), **after, **said)
+
+
+def _of_16_bits(calls: Calls, w: Experts) -> Callable[..., Any]:
+    """The GEMM of rows as they are."""
+    if w.form is None:
+        return calls.plain
+    return calls.octets if w.form.bits == 8 else calls.coded
 
 
 def _hidden(
@@ -188,4 +196,5 @@ CALLS = Calls(
     coded=w4a16_grouped_gemm,
     coded_by_row=w4a8_grouped_gemm,
     coded_by_block=w4a8_block_grouped_gemm,
+    octets=w8a16_grouped_gemm,
 )

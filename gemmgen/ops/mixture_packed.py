@@ -1,4 +1,4 @@
-"""A layer of experts of packed weights of 4 bits: what it refuses, and its GEMMs where rows are quantised with a scale for each 128 columns."""
+"""A layer of experts of packed weights: what it refuses, and its GEMMs where rows are quantised with a scale for each 128 columns."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import ArgumentError
 from ..ir.dtypes import BF16, E4M3, F32
 from ..ir.packed import ACTIVATIONS, COLUMNS, ROWS, Form, named_for
+from ..problem_checks import BOX_BYTES
 from ..routing import MOST_EXPERTS
 from ..runtime.torch_tensors import dtype_of, torch
 from .mixture_weights import Experts
@@ -14,6 +15,11 @@ from .tensors import check_shape
 
 if TYPE_CHECKING:
     from .mixture_calls import Calls
+
+
+def features(form: Form) -> int:
+    """What those of a layer are multiples of: of the columns that share a scale, and of 16 bytes of its rows."""
+    return max(form.k_step, BOX_BYTES // form.to.bytes)
 
 
 def check_said(packed: Any, activations: Any) -> None:
@@ -55,8 +61,9 @@ def check(w: Experts, x: Any) -> None:
         allowed = "must be alternating: rows take turns before they are packed (gemmgen.quant.alternating)"
         raise ArgumentError("order", w.order, allowed)
     dtype_of("x", x, (BF16 if form.to == E4M3 else form.to,))
-    if not hidden or hidden % form.group:
-        allowed = f"must be [T, a multiple of {form.group}], for {w.packed}"
+    step = features(form)
+    if not hidden or hidden % step:
+        allowed = f"must be [T, a multiple of {step}], for {w.packed}"
         raise ArgumentError("x shape", tuple(x.shape), allowed)
     for name, blocks in (("w1", w.w1), ("w2", w.w2)):
         if blocks.dtype != torch().uint8:
@@ -68,8 +75,8 @@ def check(w: Experts, x: Any) -> None:
         raise ArgumentError("w1 shape", shape, allowed)
     if not 1 <= shape[0] <= MOST_EXPERTS:
         raise ArgumentError("w1 shape", shape, f"must be of 1 to {MOST_EXPERTS} experts")
-    if w.inner % form.group:
-        allowed = f"must be of 2 * I rows, I = {w.inner} a multiple of {form.group}"
+    if w.inner % step:
+        allowed = f"must be of 2 * I rows, I = {w.inner} a multiple of {step}"
         raise ArgumentError("w1 shape", shape, allowed)
     wanted = shape[0], -(-hidden // ROWS), -(-w.inner // COLUMNS), form.block_bytes
     check_shape("w2", w.w2, wanted)

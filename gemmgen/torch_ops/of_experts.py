@@ -29,6 +29,7 @@ def calls() -> Calls:
         coded=ops.w4a16_grouped_gemm,
         coded_by_row=ops.w4a8_grouped_gemm,
         coded_by_block=ops.w4a8_block_grouped_gemm,
+        octets=ops.w8a16_grouped_gemm,
     )
 
 

@@ -17,6 +17,7 @@ from mixtures import (  # noqa: E402
     F32,
     FP8,
     KINDS,
+    OF_8_BITS,
     biases_of,
     choices,
     distance,
@@ -38,7 +39,7 @@ from gemmgen.ops import mixture  # noqa: E402
 EXPERTS, HIDDEN, INNER = 6, 256, 128
 BY_BLOCK = ("mxfp4 fp8 blocks", "int4 fp8 blocks")
 BOUND = {"fp8": 0.08, "bf16": 0.01, "fp8 rows": 0.08, "int8": 0.03}
-BOUND |= dict.fromkeys(CODED, BOUND["bf16"]) | {"mxfp4 f16": 0.002}
+BOUND |= dict.fromkeys(CODED, BOUND["bf16"]) | dict.fromkeys(("mxfp4 f16", "fp8 by f16"), 0.002)
 BOUND |= dict.fromkeys(("mxfp4 fp8", *BY_BLOCK), BOUND["fp8"])
 
 
@@ -66,6 +67,7 @@ def called(on_cpu, monkeypatch):  # noqa: F811
         "coded",
         "coded_by_row",
         "coded_by_block",
+        "octets",
     )
     calls = {name: noted(name, getattr(CALLS, name)) for name in names}
     monkeypatch.setattr(mixture, "CALLS", replace(CALLS, **calls))
@@ -156,7 +158,8 @@ def test_what_a_module_of_packed_weights_gives(kind):
     """To the bit."""
     of = given(kind=kind, epilogue="swiglu_clamped") | biases_of(EXPERTS, HIDDEN, INNER)
     biased = {"activation": of["epilogue"], "bias": True, "activations": of.get("activations")}
-    mine = nn.Experts4bit(EXPERTS, HIDDEN, INNER, weights=of["packed"], **biased)
+    module = nn.Experts8bit if kind in OF_8_BITS else nn.Experts4bit
+    mine = module(EXPERTS, HIDDEN, INNER, weights=of["packed"], **biased)
     names = {"w1": "gate_up", "w2": "down", "bias_w1": "gate_up_bias", "bias_w2": "down_bias"}
     names |= {"scale_w1": "gate_up_factors", "scale_w2": "down_factors"}
     mine.load_state_dict({name: of[x] for x, name in names.items() if x in of}, strict=False)
@@ -184,6 +187,7 @@ LAUNCHES = {
         ((x, "alternating") for x in BY_BLOCK),
         "route quantise_rows spread coded_by_block quantise_rows coded_by_block combine",
     ),
+    **dict.fromkeys(((x, "alternating") for x in OF_8_BITS), "route spread octets octets combine"),
 }
 
 

@@ -16,7 +16,7 @@ from gemmgen.ops import mixture  # noqa: E402
 EXPERTS, HIDDEN, INNER = 4, 256, 128
 FP8_ROWS = ("mxfp4 fp8", "mxfp4 fp8 blocks", "int4 fp8 blocks")
 BOUND = {"fp8": 0.06, "bf16": 0.006, "fp8 rows": 0.06, "int8": 0.02}
-BOUND |= dict.fromkeys(CODED, BOUND["bf16"]) | {"mxfp4 f16": 0.001}
+BOUND |= dict.fromkeys(CODED, BOUND["bf16"]) | dict.fromkeys(("mxfp4 f16", "fp8 by f16"), 0.001)
 BOUND |= dict.fromkeys(FP8_ROWS, 0.06)
 LAUNCHES = {
     ("fp8", "alternating"): 6,

@@ -29,6 +29,7 @@ GEMMS = (
     "coded",
     "coded_by_row",
     "coded_by_block",
+    "octets",
 )
 
 

@@ -100,6 +100,58 @@ def test_a_kind_makes_it_of_a_layer(name):
     assert kind.obstacle(odd) == "in_features is 91, must be a multiple of 2"
 
 
+def experts_of(name, order="alternating", *, experts=3, hidden=72, inner=40, **given):
+    """The layer, and gate_up and down as it multiplies them, of alternating rows."""
+    form, dtype = FORMS[name]
+    shapes = (experts, 2 * inner, hidden), (experts, hidden, inner)
+    held = [quant.of(torch.randn(s) * s[-1] ** -0.5, form) for s in shapes]
+    layer = nn.Experts8bit.from_quantised(*held, dtype=dtype, order=order, **given)
+    first = quant.alternating(held[0]) if order == "halves" else held[0]
+    return layer, first.dequantise().double(), held[1].dequantise().double()
+
+
+@named
+@pytest.mark.parametrize("order", ("alternating", "halves"))
+@pytest.mark.parametrize("inner", (40, 64), ids=("no whole blocks", "blocks"))
+def test_experts_of_8_bits(name, order, inner):
+    """Tokens, and masked rows; whole blocks of rows are `ops.moe`'s."""
+    layer, w1, w2 = experts_of(name, order, inner=inner)
+    dtype = FORMS[name][1]
+    assert layer.fused is (inner == 64) and layer.weights == name
+    x, chosen = torch.randn(7, 72).to(dtype), torch.rand(7, 3).topk(2).indices
+    of = torch.rand(7, 2)
+    both = torch.einsum("th,enh->ten", x.double(), w1)
+    gate, up = both[..., ::2], both[..., 1::2]
+    results = torch.einsum("tei,ehi->teh", gate.sigmoid() * gate * up, w2)
+    want = (results.gather(1, chosen[..., None].expand(7, 2, 72)) * of[..., None].double()).sum(1)
+    got = layer(x, chosen, of)
+    assert got.dtype == dtype and (got - want).abs().max() <= 4 * UNIT[dtype] * want.abs().max()
+    rows, counts = x[None, :6].expand(3, 6, 72).contiguous(), torch.tensor([6, 0, 2]).int()
+    masked = layer.masked(rows, counts)
+    for e, count in enumerate(counts.tolist()):
+        near = results[:count, e]
+        off = (masked[e, :count] - near).abs().max() if count else 0.0
+        assert off <= 4 * UNIT[dtype] * results.abs().max()
+
+
+@named
+def test_a_state_dict_of_experts(name):
+    layer = experts_of(name)[0]
+    empty = nn.Experts8bit(3, 72, 40, weights=name)
+    empty.load_state_dict(layer.state_dict())
+    assert all(torch.equal(a, b) for a, b in zip(empty.buffers(), layer.buffers(), strict=True))
+    assert {*layer.state_dict()} == {
+        "gate_up",
+        "gate_up_factors",
+        "down",
+        "down_factors",
+        "_extra_state",
+    }
+    other = nn.Experts8bit(3, 72, 40, weights=next(x for x in FORMS if x != name))
+    with pytest.raises(RuntimeError, match=f"blocks are of {name} 3x72x40 alternating swiglu"):
+        other.load_state_dict(layer.state_dict())
+
+
 @pytest.mark.parametrize(
     ("argument", "call"),
     (
@@ -113,6 +165,17 @@ def test_a_kind_makes_it_of_a_layer(name):
         ("weights", lambda: nn.Linear8bit.from_packed(packed(formats.MXFP4, BF16, N, 96))),
         ("weights", lambda: nn.Linear4bit.from_packed(packed(formats.INT8_ROWS, BF16, N, 96))),
         ("weights", lambda: nn.Experts4bit(2, 64, 64, weights="int8_column_f32")),
+        ("weights", lambda: nn.Experts8bit(2, 64, 64, weights="int4_32_bf16")),
+        ("activations", lambda: nn.Experts8bit(2, 64, 64, activations="e4m3")),
+        ("hidden", lambda: nn.Experts8bit(2, 66, 64)),
+        ("hidden", lambda: nn.Experts8bit(2, 0, 64)),
+        ("intermediate", lambda: nn.Experts8bit(2, 64, 68)),
+        (
+            "weights",
+            lambda: nn.Experts8bit.from_packed(
+                *[packed(formats.MXFP4, BF16, 1, 64, 32), packed(formats.MXFP4, BF16, 1, 32, 32)]
+            ),
+        ),
         ("x dtype", lambda: nn.Linear8bit(K, N)(torch.zeros(2, K))),
         ("x shape", lambda: nn.Linear8bit(K, N)(torch.zeros(2, N).to(BF16))),
         ("x", lambda: nn.Linear8bit(K, N)(torch.zeros(2, K).to(BF16).requires_grad_())),

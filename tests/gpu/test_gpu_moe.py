@@ -7,11 +7,13 @@ import pytest
 pytestmark = pytest.mark.gpu
 
 PLAIN = ("fp8", "bf16", "fp8 rows", "int8")
-CODED = ("int4", "mxfp4", "nvfp4", "mxfp4 f16", "mxfp4 fp8", "mxfp4 fp8 blocks", "int4 fp8 blocks")
+OF_8_BITS = ("int8 by bf16", "fp8 by f16")
+BY_FP8 = ("mxfp4 fp8", "mxfp4 fp8 blocks", "int4 fp8 blocks")
+CODED = ("int4", "mxfp4", "nvfp4", "mxfp4 f16", *OF_8_BITS, *BY_FP8)
 KINDS = (*PLAIN, *CODED)
 BOUND = {"fp8": 0.09, "bf16": 0.015, "fp8 rows": 0.09, "int8": 0.04}
-BOUND |= dict.fromkeys(CODED, BOUND["bf16"]) | {"mxfp4 f16": 0.002}
-BOUND |= dict.fromkeys(CODED[4:], 0.09)
+BOUND |= dict.fromkeys(CODED, BOUND["bf16"]) | dict.fromkeys(("mxfp4 f16", "fp8 by f16"), 0.002)
+BOUND |= dict.fromkeys(BY_FP8, 0.09)
 ORDERS = ("alternating", "halves")
 CASES = (*((k, o) for k in PLAIN for o in ORDERS), *((k, ORDERS[0]) for k in CODED))
 
@@ -265,7 +267,17 @@ def test_the_command(capsys):
 
 
 @pytest.mark.parametrize(
-    "kind", ("bf16", "int4", "mxfp4", "mxfp4-fp8", "mxfp4-fp8-blocks", "int4-fp8-blocks")
+    "kind",
+    (
+        "bf16",
+        "int4",
+        "mxfp4",
+        "mxfp4-fp8",
+        "mxfp4-fp8-blocks",
+        "int4-fp8-blocks",
+        "int8-bf16",
+        "fp8-bf16",
+    ),
 )
 def test_the_command_of_other_kinds(kind, capsys):
     import json

@@ -32,6 +32,7 @@ CODED = {
     "mxfp4 by fp8": (formats.MXFP4, FP8, "alternating", "e4m3"),
     "mxfp4 by fp8 blocks": (formats.MXFP4, FP8, "alternating", "e4m3_128"),
     "mxfp4 halves by fp8 blocks": (formats.MXFP4, FP8, "halves", "e4m3_128"),
+    "int8 by bf16": (formats.INT8_ROWS, BF16, "alternating", None),
     "int4 by fp8 blocks": (formats.int4(128, "f32"), FP8, "alternating", "e4m3_128"),
 }
 
@@ -53,7 +54,8 @@ def coded(experts, form, dtype, order, activations):
     biases = [torch.randn(s[:2]) for s in shapes]
     given = dict(zip(("gate_up_bias", "down_bias"), biases, strict=True))
     said = {"order": order, "activation": "swiglu_clamped", "activations": activations}
-    return nn.Experts4bit.from_packed(*packed, **given, **said)
+    module = nn.Experts8bit if form.bits == 8 else nn.Experts4bit
+    return module.from_packed(*packed, **given, **said)
 
 
 def tokens_for(experts, count):

@@ -21,7 +21,10 @@ CODED = {
     "mxfp4 fp8": (formats.MXFP4, FP8),
     "mxfp4 fp8 blocks": (formats.MXFP4, FP8, "e4m3_128"),
     "int4 fp8 blocks": (formats.int4(128, "f32"), FP8, "e4m3_128"),
+    "int8 by bf16": (formats.INT8_ROWS, BF16),
+    "fp8 by f16": (formats.FP8_ROWS, F16),
 }
+OF_8_BITS = ("int8 by bf16", "fp8 by f16")
 PLAIN = ("fp8", "bf16", *BY_ROW)
 KINDS = (*PLAIN, *CODED)
 ORDERS = ("alternating", "halves")
