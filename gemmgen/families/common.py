@@ -83,6 +83,11 @@ def partial(p: Problem, c: Config) -> Registers:
     return Registers(name="part", dtype=w.d, count=w.num_regs)
 
 
+def row_scales(wave: int) -> Registers:
+    """Of a wave's sums, those of a thread's two rows."""
+    return Registers(name=f"row_scales{wave}", dtype=F32, count=2)
+
+
 def multiply(p: Problem, c: Config, wave: int, part: int) -> Mma:
     """One part of a wave's K block into `part`."""
     return Mma(

@@ -9,7 +9,6 @@ from __future__ import annotations
 from ..config import Config
 from ..ir.dtypes import F32
 from ..ir.nodes import (
-    Coord,
     ForK,
     Kernel,
     LoadColumnScales,
@@ -17,15 +16,13 @@ from ..ir.nodes import (
     Piece,
     Promote,
     Registers,
-    Smem,
     TileBody,
-    TmaMap,
     Wait,
     Zero,
 )
 from ..problem import Problem
-from .common import accumulators, assemble, partial, pieces, promoted
-from .operands import load, whole
+from .common import accumulators, assemble, partial, pieces, promoted, row_scales
+from .operands import scales_of
 from .output import epilogue
 
 
@@ -34,21 +31,13 @@ def build(p: Problem, c: Config) -> Kernel:
     into its accumulator."""
     acc, g = accumulators(p, c), p.grouped
     part = partial(p, c)
-    rows = tuple(Registers(name=f"row_scales{w}", dtype=F32, count=2) for w in range(c.waves))
+    rows = tuple(map(row_scales, range(c.waves)))
     columns = Registers(name="column_scales", dtype=F32, count=part.count // 2)
     step = (Wait(barrier="full"), *(_piece(p, c, *piece) for piece in pieces(c)))
-    scales = tuple(
-        Smem(
-            name=f"smem_scale_{x}",
-            dtype=F32,
-            rows=1,
-            cols=whole(side),
-            stages=c.stages,
-            use="scales",
-        )
-        for x, side in (("a", c.block_m), ("b", c.block_n))
+    scales = (
+        scales_of("a", "m", c.block_m, c, grouped=g.rows),
+        scales_of("b", "n", c.block_n, c, grouped=g.columns),
     )
-    sides = (("a", "m", g.rows), ("b", "n", g.columns))
     return assemble(
         p,
         c,
@@ -58,27 +47,14 @@ def build(p: Problem, c: Config) -> Kernel:
             main=(ForK(body=step, unroll=c.unroll),),
             epilogue=epilogue(p, c),
         ),
-        maps=tuple(
-            TmaMap(
-                name=f"map_scale_{x}",
-                tensor=f"scale_{x}",
-                inner=axis,  # type: ignore[arg-type]
-                outer="k",
-                smem=f"smem_scale_{x}",
-                grouped=grouped,
-            )
-            for x, axis, grouped in sides
-        ),
-        smem=scales,
-        loads=tuple(
-            load(f"scale_{x}", Coord(base=f"tile.{x}_row"), Coord(base="k"), grouped=grouped)  # type: ignore[arg-type]
-            for x, _, grouped in sides
-        ),
+        maps=tuple(m for x in scales for m in x.maps),
+        smem=tuple(x.smem for x in scales),
+        loads=tuple(x.load for x in scales),
     )
 
 
 def _piece(p: Problem, c: Config, wave: int, part: int, last: bool) -> Piece:
-    rows = LoadRowScales(dst=f"row_scales{wave}", smem="smem_scale_a", wave=wave)
+    rows = LoadRowScales(dst=row_scales(wave).name, smem="smem_scale_a", wave=wave)
     # A part's columns have the same scales in every wave.
     columns = LoadColumnScales(dst="column_scales", smem="smem_scale_b", part=part)
     promote = Promote(

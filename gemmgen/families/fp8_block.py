@@ -10,7 +10,6 @@ from dataclasses import replace
 from ..config import Config
 from ..ir.dtypes import F32
 from ..ir.nodes import (
-    Coord,
     Copy,
     ForChunks,
     ForK,
@@ -22,16 +21,14 @@ from ..ir.nodes import (
     Promote,
     Registers,
     ShareScales,
-    Smem,
     TileBody,
-    TmaMap,
     Wait,
     Zero,
 )
 from ..ir.promotion import LANES
 from ..problem import Problem
-from .common import accumulators, assemble, partial, pieces, promoted
-from .operands import load, whole
+from .common import accumulators, assemble, partial, pieces, promoted, row_scales
+from .operands import scales_of
 from .output import epilogue, group_stride
 
 
@@ -39,7 +36,7 @@ def build(p: Problem, c: Config) -> Kernel:
     """Each wave of 64 rows multiplies one K block (or a part of its columns) into `part` and promotes it
     into its accumulator."""
     acc, g = accumulators(p, c, F32), p.grouped
-    rows = tuple(Registers(name=f"row_scales{w}", dtype=F32, count=2) for w in range(c.waves))
+    rows = tuple(map(row_scales, range(c.waves)))
     names = ("block_scales", "lane_scales", "next_scales")
     cols = tuple(Registers(name=n, dtype=F32, count=1) for n in names)
     # B's scales come straight from global memory, each lane a K block's, a chunk ahead of their use.
@@ -50,14 +47,7 @@ def build(p: Problem, c: Config) -> Kernel:
         *(_piece(p, c, *piece) for piece in pieces(c)),
     )
     loop = ForK(body=step, unroll=c.unroll, of="chunk")
-    scales = Smem(
-        name="smem_scale_a",
-        dtype=F32,
-        rows=1,
-        cols=whole(c.block_m),
-        stages=c.stages,
-        use="scales",
-    )
+    scales = scales_of("a", "m", c.block_m, c, grouped=g.rows)
     return assemble(
         p,
         c,
@@ -67,18 +57,9 @@ def build(p: Problem, c: Config) -> Kernel:
             main=(ForChunks(blocks=LANES, body=(*turn, loop)),),
             epilogue=epilogue(p, c),
         ),
-        maps=(
-            TmaMap(
-                name="map_scale_a",
-                tensor="scale_a",
-                inner="m",
-                outer="k",
-                smem=scales.name,
-                grouped=g.rows,
-            ),
-        ),
-        smem=(scales,),
-        loads=(load("scale_a", Coord(base="tile.a_row"), Coord(base="k"), grouped=g.rows),),
+        maps=scales.maps,
+        smem=(scales.smem,),
+        loads=(scales.load,),
         params=(
             Param(name="scale_b", ctype="const float*"),
             Param(name="scale_b_stride_n", ctype="int"),
@@ -89,7 +70,7 @@ def build(p: Problem, c: Config) -> Kernel:
 
 
 def _piece(p: Problem, c: Config, wave: int, part: int, last: bool) -> Piece:
-    rows = LoadRowScales(dst=f"row_scales{wave}", smem="smem_scale_a", wave=wave)
+    rows = LoadRowScales(dst=row_scales(wave).name, smem="smem_scale_a", wave=wave)
     promote = Promote(
         dst=f"acc{wave}",
         src="part",

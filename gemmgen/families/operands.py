@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from ..config import Config
-from ..ir.dtypes import S8, DType
+from ..ir.dtypes import F32, S8, DType
 from ..ir.indices import ROWS
 from ..ir.nodes import (
     Axis,
@@ -125,6 +125,34 @@ def boxes_of_b(p: Problem, c: Config, k: Coord) -> Operand:
         smem=operand("smem_b", p.b, c.block_n, major, c),
         load=operand_load("b", major, k, grouped=grouped, summed=p.grouped.summed),
         maps=(operand_map("b", "n", major, grouped=grouped, pages=PAGES * bool(p.paged)),),
+    )
+
+
+def scales_of(name: str, axis: Axis, rows: int, c: Config, *, grouped: bool) -> Operand:
+    """FP32 scales of operand `name`, of `rows` of the tile, which lie along `axis`: one per row and K block."""
+    tensor = f"scale_{name}"
+    smem = Smem(
+        name=f"smem_{tensor}",
+        dtype=F32,
+        rows=1,
+        cols=whole(rows),
+        stages=c.stages,
+        use="scales",
+    )
+    at = Coord(base=f"tile.{name}_row")  # type: ignore[arg-type]
+    return Operand(
+        smem=smem,
+        load=load(tensor, at, Coord(base="k"), grouped=grouped),
+        maps=(
+            TmaMap(
+                name=f"map_{tensor}",
+                tensor=tensor,
+                inner=axis,
+                outer="k",
+                smem=smem.name,
+                grouped=grouped,
+            ),
+        ),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from ..config import Config
 from ..ir.codings import REGISTERS
 from ..ir.decoding import HALVES, Beside
-from ..ir.dtypes import F32, S32
+from ..ir.dtypes import S32
 from ..ir.nodes import (
     Decode,
     Fence,
@@ -26,7 +26,7 @@ from ..ir.nodes import (
 )
 from ..ir.packed import By, Form
 from ..problem import Problem
-from .common import accumulators, assemble, wgmma
+from .common import accumulators, assemble, row_scales, wgmma
 from .dense import RELEASES
 from .operands import blocks_of_b
 from .output import epilogue
@@ -64,11 +64,6 @@ def _piece(p: Problem, c: Config, form: Form, wave: int, half: int) -> Piece:
     """The first half of a K block is the first to add to the tile's sum."""
     piece = decoded(p, c, form, wave, half, dst=f"acc{wave}", fresh="never" if half else "tile")
     return replace(piece, wait=(WgmmaWait(pending=c.in_flight),))
-
-
-def row_scales(wave: int) -> Registers:
-    """Of the sums of a thread's two rows."""
-    return Registers(name=f"row_scales{wave}", dtype=F32, count=2)
 
 
 def held(form: Form) -> tuple[Registers, ...]:

@@ -15,26 +15,23 @@ from ..ir.decoding import HALVES
 from ..ir.dtypes import F32
 from ..ir.nodes import (
     Arrive,
-    Coord,
     ForK,
     Kernel,
     LoadColumnScales,
     Piece,
     Promote,
     Registers,
-    Smem,
     TileBody,
-    TmaMap,
     Wait,
     WgmmaWait,
     Zero,
 )
 from ..ir.packed import Form
 from ..problem import Problem
-from .common import accumulators, assemble, partial
-from .operands import blocks_of_b, load, whole
+from .common import accumulators, assemble, partial, row_scales
+from .operands import blocks_of_b, scales_of
 from .output import epilogue
-from .w4a16 import decoded, held, row_scales
+from .w4a16 import decoded, held
 
 SCALES = "column_scales"  # packed weights are swapped: A's rows are the accumulator's columns
 
@@ -47,14 +44,7 @@ def build(p: Problem, c: Config) -> Kernel:
     columns = Registers(name=SCALES, dtype=F32, count=part.count // 2)
     rows = tuple(map(row_scales, range(c.waves))) * form.scales_sums
     pieces = (_piece(p, c, form, w, half) for w in range(c.waves) for half in range(HALVES))
-    scales = Smem(
-        name="smem_scale_a",
-        dtype=F32,
-        rows=1,
-        cols=whole(c.block_m),
-        stages=c.stages,
-        use="scales",
-    )
+    scales = scales_of("a", "m", c.block_m, c, grouped=g.rows)
     return assemble(
         p,
         c,
@@ -64,18 +54,9 @@ def build(p: Problem, c: Config) -> Kernel:
             main=(ForK(body=(Wait(barrier="full"), *pieces), unroll=c.unroll),),
             epilogue=epilogue(p, c),
         ),
-        maps=(
-            TmaMap(
-                name="map_scale_a",
-                tensor="scale_a",
-                inner="m",
-                outer="k",
-                smem=scales.name,
-                grouped=g.rows,
-            ),
-        ),
-        smem=(scales,),
-        loads=(load("scale_a", Coord(base="tile.a_row"), Coord(base="k"), grouped=g.rows),),
+        maps=scales.maps,
+        smem=(scales.smem,),
+        loads=(scales.load,),
         b=blocks_of_b(p, c, form),
     )
 
