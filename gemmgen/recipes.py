@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from .errors import ArgumentError, GemmgenError
 from .ir.dtypes import BF16, E4M3, E5M2, F16, S8, DType
-from .ir.packed import forms
+from .ir.packed import Form, forms
 from .ir.promotion import SCALE_BLOCK as SCALE_BLOCK
 
 
@@ -60,6 +60,10 @@ class Recipe:
     def scales_columns(self) -> bool:
         """Whether each column of a tile has a scale of its own in every K block."""
         return self.scale_rows == 1
+
+    def scaled_by_b(self, form: Form | None) -> bool:
+        """Whether sums are scaled by B's: by scales that come beside it, or that lie in weights packed so."""
+        return self.scales_b or (form is not None and form.scales_sums)
 
     def weights(self, b: DType) -> tuple[str, ...]:
         """Names of what B may be packed from where it is multiplied as `b`; "" where it is numbers. Scales of sums over 128 of K are for sums that are promoted."""

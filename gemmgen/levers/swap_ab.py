@@ -13,9 +13,7 @@ MOST_ALONG_M = 2
 def _price(price: Changes, of: L, c: C) -> Changes:
     """Second reads of its tiles come from L2; of more than two along M, as packed weights have, all draw."""
     few = not of.recipe.coded or price["high"] <= MOST_ALONG_M * len(of.rows)
-    form = of.problem.form
-    both = of.recipe.scales_blocks or (form is not None and form.scales_sums)
-    dearer = PER_PAIR if both else 1.0
+    dearer = PER_PAIR if of.recipe.scaled_by_b(of.problem.form) else 1.0
     high = len(of.rows) if few else price["high"]
     return {"high": high, "dearer": price["dearer"] if of.recipe.scales_columns else dearer}
 

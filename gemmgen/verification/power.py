@@ -60,8 +60,11 @@ def faults(problem: Problem) -> list[Fault]:
     ]
     sums = recipe(problem.family)
     sides: dict[str, tuple[str, ...]] = {"A": ("scale_a",)} if sums.scaled else {}
-    of_b = sums.scales_b or (problem.form is not None and problem.form.scales_sums)
-    sides |= {"B": ("scale_b",), "both": ("scale_a", "scale_b")} if of_b else {}
+    sides |= (
+        {"B": ("scale_b",), "both": ("scale_a", "scale_b")}
+        if sums.scaled_by_b(problem.form)
+        else {}
+    )
     stale = [
         Fault(name=f"stale scale of {name}", places=_later_blocks, make=partial(_stale, fields))
         for name, fields in sides.items()

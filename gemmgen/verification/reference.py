@@ -209,8 +209,7 @@ def _check(problem: Problem, operands: Operands) -> None:
     sums = recipe(problem.family)
     if TENSOR_CORES.get(problem.a) is None or not _together(problem):
         raise UnsupportedProblem(f"no tensor core arithmetic known for {problem.a} x {problem.b}")
-    of_b = sums.scales_b or (problem.form is not None and problem.form.scales_sums)
-    for name, scaled in (("scale_a", sums.scaled), ("scale_b", of_b)):
+    for name, scaled in (("scale_a", sums.scaled), ("scale_b", sums.scaled_by_b(problem.form))):
         if (getattr(operands, name) is not None) != scaled:
             wanted = "required" if scaled else "not allowed"
             raise ArgumentError(name, getattr(operands, name), f"{wanted} in {problem.family}")
