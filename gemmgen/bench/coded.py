@@ -42,8 +42,7 @@ def drawn(form: Form, sides: tuple[int, ...], data: Data) -> quant.Packed:
 def sum_scales(form: Form, blocks: Any, sides: tuple[int, ...]) -> Any:
     """Of blocks of weights [..., N, K], what sums over each 128 columns are scaled by, float32 [..., N, ceil(K/128)]; None where weights are scaled themselves."""
     held = quant.Packed(format=named(form.format), dtype=form.to, blocks=blocks, shape=sides)
-    scales = held.sum_scales()
-    return scales if scales is None else scales.to(blocks.device)
+    return held.sum_scales()
 
 
 def _finite(codes: Any, places: tuple[Bits, ...], data: Data) -> Any:

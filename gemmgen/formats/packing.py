@@ -97,7 +97,7 @@ def pack(weights: Weights, to: DType = BF16) -> Packed:
     )
     groups = COLUMNS // form.group
     tiled = _tiles(scales, 0, groups)
-    of_pairs = np.ascontiguousarray(tiled[..., _pairs(), :])  # [..., pair, row of it, group]
+    of_pairs = np.ascontiguousarray(tiled[..., row_pairs(), :])  # [..., pair, row of it, group]
     octets = of_pairs.view(np.uint8).reshape(*of_pairs.shape[:-3], -1)
     blocks = np.concatenate([words, octets], -1)
     factor = factor_of(weights)
@@ -128,7 +128,7 @@ def unpack(packed: Packed) -> Weights:
     octets = np.ascontiguousarray(blocks[..., size:])
     of_pairs = octets.view(record_type(form)).reshape(*octets.shape[:-1], PAIRS, 2, groups)
     scales = np.empty((*octets.shape[:-1], ROWS, groups), of_pairs.dtype)
-    scales[..., _pairs(), :] = of_pairs
+    scales[..., row_pairs(), :] = of_pairs
     whole = scales.swapaxes(-3, -2).reshape(*lead, down * ROWS, across * groups)
     records = whole[..., : packed.rows, : packed.columns // form.group]
     kept = np.ascontiguousarray(records)
@@ -205,8 +205,8 @@ def _tiles(x: Any, fill: int, columns: int = COLUMNS) -> Any:
     return padded.reshape(shape).swapaxes(-3, -2)
 
 
-def _pairs() -> Any:
-    """Rows that are the pairs': int [32, 2]."""
+def row_pairs() -> Any:
+    """Rows of a block that are the pairs' whose records lie side by side: int [32, 2]."""
     pair = np.arange(PAIRS)[:, None]
     return 16 * (pair // 8) + pair % 8 + 8 * np.arange(2)
 

@@ -14,9 +14,10 @@ from .. import formats
 from ..codes import encode
 from ..errors import ArgumentError
 from ..formats import Format, Weights
+from ..formats.packing import row_pairs
 from ..ir.codings import INT4
 from ..ir.dtypes import BF16, E4M3, F16, F32, DType
-from ..ir.packed import BY_BLOCK, COLUMNS, PAIRS, ROWS, Form
+from ..ir.packed import BY_BLOCK, COLUMNS, ROWS, Form
 from ..runtime import loaded_cast
 from ..runtime.torch_tensors import current_stream, torch, torch_dtype
 from ..unpacking import Unpacking, source
@@ -25,7 +26,6 @@ from .quantised import Quantised
 # Rows of a matrix that are packed at once: measured, 4 to 5 bytes for each weight of them.
 CHUNK = 64 * ROWS
 TAKEN = (BF16, F16, E4M3)
-WARPS = 4  # of a warpgroup, 16 rows of a block each
 loaded = partial(loaded_cast.loaded, source)  # of a kernel and a device
 
 
@@ -67,9 +67,9 @@ class Packed:
             return None
         *lead, down, across, _ = self.blocks.shape
         held = self.blocks[..., form.codes_bytes :].contiguous().view(torch().float32)
-        # Pairs of rows 16 w + g and 16 w + g + 8, at 8 w + g.
-        rows = held.view(*lead, down, across, WARPS, PAIRS // WARPS, 2).transpose(-1, -2)
-        found = rows.reshape(*lead, down, across, ROWS).transpose(-1, -2)
+        rows = torch().empty_like(held)
+        rows[..., torch().from_numpy(row_pairs().reshape(-1)).to(held.device)] = held
+        found = rows.transpose(-1, -2)
         return found.reshape(*lead, down * ROWS, across)[..., : self.shape[-2], :].contiguous()
 
     def wide(self) -> Any:
