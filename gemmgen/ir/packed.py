@@ -221,7 +221,7 @@ FORMS = {
             *(Form(element=INT4, to=to, group=g, zeros=z) for g in GROUPS for z in (False, True) if to in OF_16_BITS),
             *(Form(element=c.element, to=to, group=GROUPS[0]) for c in (*CODINGS, LOOKUP) if (c.element, c.to) == (E2M1, to)),
             *(Form(element=c.element, to=to, group=E4M3_GROUP) for c in CODINGS if (c.element, c.to) == (E2M1, to)),
-            *(Form(element=INT4, to=to, group=GROUPS[-1]) for _ in range(to == SIZES.to)),
+            *(Form(element=c.element, to=to, group=GROUPS[-1]) for c in (SIZES,) if c.to == to),
         )
     }
     for to in (*OF_16_BITS, E4M3)
@@ -234,8 +234,6 @@ BY_BITS = {4: FORMS, 8: OF_8_BITS}  # of a code
 # What layers multiply packed weights by: x in its own 16 bits, or quantised to E4M3, with a scale for each row, or for each 128 columns of one.
 BY_BLOCK = f"{E4M3.name}_{COLUMNS}"
 ACTIVATIONS = (None, E4M3.name, BY_BLOCK)
-# Of 4 bits, of products with 16 bits, which their names say.
-NAMED = {name: form for to in OF_16_BITS for name, form in FORMS[to].items()}
 
 
 def forms(bits: int, to: DType) -> dict[str, Form]:

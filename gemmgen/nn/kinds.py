@@ -9,7 +9,7 @@ from .. import formats, quant
 from ..errors import ArgumentError
 from ..formats import Format
 from ..ir.dtypes import DTYPES, DType
-from ..ir.packed import COLUMN, GROUPS, NAMED, OF_16_BITS, PAIR, named_for
+from ..ir.packed import COLUMN, GROUPS, OF_16_BITS, PAIR, named_for
 from ..runtime.torch_tensors import torch_dtype
 from .coded import quantised
 from .frozen import SCALE, gemmgen, torch_
@@ -22,10 +22,7 @@ STEPS = {IN_FP8: Fp8Linear.step, IN_BF16: Linear.step}  # what both features mus
 WHOLE = [formats.int4(COLUMN, t.name, zeros=z) for t in OF_16_BITS for z in (False, True)]
 # Packed, by name: the format, and what is multiplied with it.
 CODED: dict[str, tuple[Format, DType]] = {
-    **{
-        name: (formats.named(form.format), form.to)
-        for name, form in (NAMED | named_for(None, 8)).items()
-    },
+    **{name: (formats.named(form.format), form.to) for name, form in named_for(None).items()},
     **{form.name: (form, DTYPES[form.scale]) for form in WHOLE},
 }
 KINDS = (*STEPS, *CODED)

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..ir.packed import NAMED, OF_8_BITS
+from ..ir.packed import named_for
 from ..runtime.torch_tensors import torch, torch_dtype
 from .operators import HALVES, OPERATORS, Operator, Overload
 
 DEVICES = {"cuda": "AutocastCUDA", "cpu": "AutocastCPU"}
-EVERY = NAMED | {name: form for to in OF_8_BITS.values() for name, form in to.items()}
+EVERY = named_for(None)
 
 
 def register_autocast(library: Any) -> None:

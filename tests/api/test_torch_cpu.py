@@ -27,7 +27,7 @@ from torch_reference import (  # noqa: E402
 from gemmgen import formats, ops, quant, torch_ops  # noqa: E402
 from gemmgen.errors import ArgumentError  # noqa: E402
 from gemmgen.ir.dtypes import DTYPES  # noqa: E402
-from gemmgen.ir.packed import NAMED  # noqa: E402
+from gemmgen.ir.packed import named_for  # noqa: E402
 from gemmgen.runtime.torch_tensors import torch_dtype  # noqa: E402
 from gemmgen.torch_ops import compute_on_cpu, computes_on_cpu  # noqa: E402
 from gemmgen.torch_ops.logits import fake as faked_scores  # noqa: E402
@@ -223,6 +223,7 @@ def test_scales_of_one_number(scales):
     near(found, (1.5 * a.double() @ b.double().T).float())
 
 
+NAMED = named_for(None, 4)
 PACKED = [(name, form.to) for name, form in NAMED.items()]
 
 

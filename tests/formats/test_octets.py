@@ -28,7 +28,15 @@ from gemmgen.formats import (
 from gemmgen.formats.packing import places
 from gemmgen.ir.codings import OCTETS
 from gemmgen.ir.dtypes import BF16, E4M3, F16
-from gemmgen.ir.packed import NAMED, OF_8_BITS, OF_16_BITS, Form, every_name, forms, plain_weights
+from gemmgen.ir.packed import (
+    OF_8_BITS,
+    OF_16_BITS,
+    Form,
+    every_name,
+    forms,
+    named_for,
+    plain_weights,
+)
 from gemmgen.unpacking import Unpacking, source
 
 FORMATS = (INT8_ROWS, FP8_ROWS)
@@ -136,9 +144,9 @@ def test_a_row_is_quantised_by_its_greatest(form, most):
 def test_what_all_the_forms_are_called():
     assert {*OF_8_BITS[BF16]} == {"int8_column_f32", "e4m3_column_f32"}
     assert {*OF_8_BITS[F16]} == {"int8_column_f32_f16", "e4m3_column_f32_f16"}
-    assert not {*NAMED} & {x for names in OF_8_BITS.values() for x in names}
+    assert not {*named_for(None, 4)} & {x for names in OF_8_BITS.values() for x in names}
     assert forms(8, E4M3) == {} and plain_weights(F16, 8) == "int8_column_f32_f16"
-    assert {*OF_8_BITS[F16]} < {*every_name()} > {*NAMED}
+    assert {*OF_8_BITS[F16]} < {*every_name()} > {*named_for(None, 4)}
     for form in FORMATS:
         assert named(form.name) == form
     for name, form in OF_8_BITS[F16].items():
