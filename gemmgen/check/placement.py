@@ -9,6 +9,7 @@ pattern does.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 from ..ir.nodes import (
     Axis,
@@ -82,9 +83,8 @@ def placed(kernel: Kernel) -> Iterator[Finding]:
             case MultiplyFragments():
                 texts = _product(kernel, s)
             case Promote():
-                texts = promoted(kernel, s)
-                if s.by == "block":
-                    texts = _promotion(kernel, s)
+                of_block = _promotion(kernel, s) if s.by == "block" else ()
+                texts = chain(promoted(kernel, s), of_block)
         for text in texts:
             yield Finding(property=CARRY_OVER, message=f"{type(s).__name__}: {text}")
 
