@@ -34,18 +34,6 @@ KINDS = {
 BLOCKS, FP8_ROWS, INT8_ROWS, WIDE, INT4, MXFP4, MXFP4_FP8, MXFP4_BLOCKS, INT4_BLOCKS, *OCTETS = (
     KINDS
 )
-BITS = {
-    BLOCKS: 8,
-    FP8_ROWS: 8,
-    INT8_ROWS: 8,
-    WIDE: 16,
-    INT4: 4,
-    MXFP4: 4,
-    MXFP4_FP8: 4,
-    MXFP4_BLOCKS: 4,
-    INT4_BLOCKS: 4,
-    **dict.fromkeys(OCTETS, 8),
-}  # of a weight
 FORMS = {
     INT4: Form(element=codings.INT4, to=BF16, group=GROUPS[-1]),
     MXFP4: Form(element=codings.E2M1, to=BF16, group=GROUPS[0]),
@@ -55,6 +43,11 @@ FORMS = {
     INT4_BLOCKS: Form(element=codings.INT4, to=E4M3, group=GROUPS[-1]),
     **dict(zip(OCTETS, OF_8_BITS[BF16].values(), strict=True)),
 }  # of packed weights, of whose groups features are multiples
+BITS = {
+    **dict.fromkeys((BLOCKS, FP8_ROWS, INT8_ROWS), 8),
+    WIDE: 16,
+    **{kind: form.bits for kind, form in FORMS.items()},
+}  # of a weight
 OURS, THEIRS, DEEP_GEMM = "gemmgen", "torch", "deep_gemm"
 REPEATS = 15
 DEFAULT = (OURS, THEIRS, FLOOR)
