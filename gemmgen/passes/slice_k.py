@@ -97,13 +97,12 @@ def _check(kernel: Kernel) -> None:
     if not plain or kernel.groups.depths or s.name in RANKS:
         raise IllegalConfig(SLICE_ALONE, values, "Use slice_k=false.")
     found = [*statements(kernel)]
-    if any(isinstance(x, PROMOTION) for x in found) and not any(
-        isinstance(x, ReadCodes) for x in found
-    ):
+    packed = any(isinstance(x, ReadCodes) for x in found)
+    if not packed and any(isinstance(x, PROMOTION) for x in found):
         raise IllegalConfig(SLICE_SUMS, {"slice_k": True, "promotes": True}, "Use slice_k=false.")
-    if any(isinstance(x, SumSquares) for x in statements(kernel)):
+    if any(isinstance(x, SumSquares) for x in found):
         raise IllegalConfig(SLICE_SUMS, {"slice_k": True, "squares": True}, "Use slice_k=false.")
-    lag = max((x.lag for x in statements(kernel) if releases(x)), default=0)
+    lag = max((x.lag for x in found if releases(x)), default=0)
     each, left = divmod(kernel.stages, role.slices)
     if left or each <= lag:
         ring = {"stages": kernel.stages, "consumers": role.slices, "in_flight": lag}
