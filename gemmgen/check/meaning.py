@@ -16,8 +16,9 @@ from ..ir.blocks import is_if
 from ..ir.dealing import Part
 from ..ir.verify import REGISTER_FIELDS
 from . import ops
-from .arrivals_meaning import await_signals, awaited
+from .arrivals_meaning import await_signals
 from .barrier_meaning import BARRIERS
+from .conditions import HOLDS
 from .copy_meaning import COPIES
 from .exchange_meaning import EXCHANGE
 from .instance import Post
@@ -231,28 +232,11 @@ def _pending(kind: Callable[..., Op]) -> Callable[[Walk, Any], None]:
 
 CONDITIONS: dict[str, Callable[[Walk, Any], None]] = {
     **dict.fromkeys(("cta_leader", "leader"), _leader),
-    "first_warp": _when(lambda w: w.agent.leads),
-    "after_first": _when(lambda w: w.k != w.agent.first),
-    "behind": _when(lambda w: w.k >= w.ahead),
-    "new_share": _when(lambda w: w.k == w.share_end),
     "new_run": lambda w, s: walk(w, s.body),
-    "new_group": _when(lambda w: w.instance.opens(w.tile)),
-    "has_blocks": _when(lambda w: w.blocks > w.agent.first),
-    "no_blocks": _when(lambda w: w.blocks == 0),
-    "idle": _when(lambda w: w.blocks <= w.agent.first),
-    "first_slice": _when(lambda w: w.agent.warpgroup == 0),
-    "other_slice": _when(lambda w: w.agent.warpgroup > 0),
     "whole": lambda w, s: walk(w, s.body) if whole(w, s) else None,
     "cut": lambda w, s: None if whole(w, s) else walk(w, s.body),
-    "sends": _when(lambda w: w.agent.cta > 0),
-    "finishes": _when(lambda w: w.agent.cta == 0),
-    "inside": _when(lambda w: w.part is not None and w.part.first > 0),
-    "head": _when(lambda w: w.part is not None and w.part.first == 0),
-    "theirs": _when(lambda w: w.post is not None and w.post.place >= 0),
-    "ours": _when(lambda w: w.post is None or w.post.place < 0),
-    "awaited": _when(awaited),
-    "owes": _when(lambda w: w.owed is not None),
     "begun": lambda w, s: walk(w, s.body) if w.begun > s.more else None,
+    **{when: _when(holds) for when, holds in HOLDS.items()},
 }
 MEANING: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     ir.ForTiles: _for_tiles,
