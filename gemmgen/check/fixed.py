@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from ..ir import nodes as ir
-from ..ir.blocks import BLOCKS, is_if
+from ..ir.blocks import BLOCKS, is_if, of_run
 from ..ir.rewrite import walk
 from ..ir.stmts import releases
 from .finding import Finding
@@ -38,7 +38,6 @@ class RegisterFile:
 FILE = RegisterFile()
 
 SINGLE = (  # what one thread may do alone; everything else is done by whole warps
-    ir.ForTiles,
     ir.ForChunks,
     ir.ForK,
     ir.PrefetchMap,
@@ -81,6 +80,8 @@ def _may_be_alone(stmt: ir.Stmt) -> bool:
     match stmt:
         case ir.If():
             return stmt.when in ("after_first", "behind", "whole", "awaited")
+        case ir.ForTiles():
+            return not of_run(stmt)
         case ir.Wait():
             return stmt.per == "stage"
         case ir.Arrive():

@@ -111,8 +111,8 @@ def walk(w: Walk, body: tuple[ir.Stmt, ...]) -> None:
 
 
 def _for_tiles(w: Walk, s: ir.ForTiles) -> None:
-    if s.of != "cta":
-        (_for_turns if s.of == "turn" else _for_first)(w, s)
+    if s.of in OTHER_TILES:
+        OTHER_TILES[s.of](w, s)
         return
     for tile in tiles(w):
         take(w, *tile)
@@ -139,6 +139,13 @@ def _for_first(w: Walk, s: ir.ForTiles) -> None:
         w.round = 0
         walk(w, s.body)
     w.tile, w.round = OUTSIDE, outer
+
+
+OTHER_TILES: dict[str, Callable[[Walk, ir.ForTiles], None]] = {
+    "turn": _for_turns,
+    "first": _for_first,
+    "run": lambda w, s: walk(w, s.body),  # here each tile is a run
+}
 
 
 def _for_chunks(w: Walk, s: ir.ForChunks) -> None:
@@ -232,7 +239,6 @@ def _pending(kind: Callable[..., Op]) -> Callable[[Walk, Any], None]:
 
 CONDITIONS: dict[str, Callable[[Walk, Any], None]] = {
     **dict.fromkeys(("cta_leader", "leader"), _leader),
-    "new_run": lambda w, s: walk(w, s.body),
     "whole": lambda w, s: walk(w, s.body) if whole(w, s) else None,
     "cut": lambda w, s: None if whole(w, s) else walk(w, s.body),
     "begun": lambda w, s: walk(w, s.body) if w.begun > s.more else None,

@@ -13,7 +13,7 @@ from itertools import product
 from typing import Any
 
 from ..ir import nodes as ir
-from ..ir.blocks import is_if
+from ..ir.blocks import is_if, of_run
 from ..ir.dealing import Part, parts, share
 from ..ir.promotion import HELD_BLOCKS, LANES, OF_A, READS, promotes
 from ..ir.rewrite import statements
@@ -107,11 +107,11 @@ def _run_role(role: ir.Role, r: Reader) -> None:
 def _run(r: Reader, body: tuple[ir.Stmt, ...]) -> None:
     for s in body:
         match s:
-            case ir.ForTiles():
+            case ir.ForTiles() if not of_run(s):
                 for tile in _tiles(r):
                     r.tile, r.mine, r.part, r.post = tile
                     r.first, r.ends = r.mine.start, None
-                    _run(r, s.body)
+                    _run(r, s.body if r.begins_run else _of_each(s))
             case ir.If(when="inside" | "head"):
                 if r.part and is_if(s, "inside") == (r.part.first > 0):
                     _run(r, s.body)
@@ -132,9 +132,6 @@ def _run(r: Reader, body: tuple[ir.Stmt, ...]) -> None:
             case ir.If(when="new_share"):
                 if begins(r):
                     _run(r, s.body)
-            case ir.If(when="new_run"):
-                if r.begins_run:
-                    _run(r, s.body)
             case ir.If(when="has_blocks" | "no_blocks" | "idle" | "first_slice" | "other_slice"):
                 if r.holds(s.when):
                     _run(r, s.body)
@@ -142,11 +139,18 @@ def _run(r: Reader, body: tuple[ir.Stmt, ...]) -> None:
                 if is_if(s, "sends") == (r.rank > 0):
                     _run(r, s.body)
             case (
-                ir.If(when="leader" | "cta_leader" | "first_warp" | "whole" | "cut") | ir.PerSplit()
+                ir.If(when="leader" | "cta_leader" | "first_warp" | "whole" | "cut")
+                | ir.PerSplit()
+                | ir.ForTiles()
             ):
                 _run(r, s.body)
             case _:
                 _step(r, s)
+
+
+def _of_each(s: ir.ForTiles) -> tuple[ir.Stmt, ...]:
+    """Of the body, what is done for each tile."""
+    return tuple(filter(of_run, s.body)) if s.of == "runs" else s.body
 
 
 def _tiles(r: Reader) -> Iterator[tuple[int, range, Part | None, Post | None]]:

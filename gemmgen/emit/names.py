@@ -174,7 +174,6 @@ CONDITIONS = {
     "after_first": "k != {first}",
     "behind": "k >= {ahead}[0]",
     "new_share": "k == {ahead}[0]",
-    "new_run": "scheduler.begins_run",
     "new_group": "tile.opens_group",
     "has_blocks": "tile.k_blocks != 0",
     "no_blocks": "tile.k_blocks == 0",

@@ -20,14 +20,20 @@ class Stmt:
 class ForTiles(Stmt):
     """Every output tile the scheduler gives this CTA; `of` a turn, those of which it is this warpgroup's: each of the
     role's takes the next, and the ring passes over the others' K blocks; `of` the first, that tile alone, if there is one: it
-    is not taken, nor does the ring move on. `ahead`: a register that is 0 after a tile."""
+    is not taken, nor does the ring move on. `of` runs, of neighbours that have the same rows, each once, before its first tile; and `of` a run, inside of these, its
+    tiles, by whole warps, whose lanes are told alike how many K blocks each has. `ahead`: a register that is 0 after a tile."""
 
     spelled_by: ClassVar[str] = "of"
 
-    # take_turns, load_ahead
-    of: Literal["cta", "turn", "first"] = field(default="cta", metadata=UNUSUAL)
+    # take_turns, load_ahead, join_parts
+    of: Literal["cta", "turn", "first", "runs", "run"] = field(default="cta", metadata=UNUSUAL)
     ahead: str = field(default="", metadata=UNUSUAL)  # load_ahead
     body: tuple[Stmt, ...]
+
+
+def of_run(s: Stmt) -> bool:
+    """Whether `s` stands in another ForTiles, and takes a run's tiles."""
+    return isinstance(s, ForTiles) and s.of == "run"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +69,6 @@ class PerSplit(Stmt):
 # Who executes what an If holds, or where. Inside ForK, after_first: every K block but the tile's first; behind: every one
 # but as many first ones as the register `ahead` says (load_ahead); new_share: the one that the register `ahead` says, with which another
 # share of K begins than the tile's first (add_shares). Inside ForTiles,
-# new_run: the first of neighbouring tiles of the same rows, which this CTA takes one after the other (hold_arguments);
 # new_group: this CTA's first tile of a group that has K blocks (derive_maps); has_blocks: unless the tile has none
 # (allow_empty); no_blocks: where it has none; where CTAs divide K (split_k), sends: every rank but 0, whose partial sums go to another; finishes: rank 0,
 # which has the whole sum and stores the tile; where each has an equal stretch of all tiles' K blocks (stream_k), inside: of a
@@ -83,7 +88,6 @@ Condition = Literal[
     "after_first",
     "behind",
     "new_share",
-    "new_run",
     "new_group",
     "has_blocks",
     "no_blocks",
@@ -142,9 +146,10 @@ class Parts(Stmt):
 
 @dataclass(frozen=True, kw_only=True)
 class TileBody(Parts):
-    """What a role does for a tile. setup: before its K blocks; main: the loop over them; drain: what that left in flight;
-    epilogue: D, of the sums."""
+    """What a role does for a tile. run: once for neighbours of the same rows, which this CTA takes one after the other; setup: before
+    its K blocks; main: the loop over them; drain: what that left in flight; epilogue: D, of the sums."""
 
+    run: tuple[Stmt, ...] = ()
     setup: tuple[Stmt, ...] = ()
     main: tuple[Stmt, ...]
     drain: tuple[Stmt, ...] = ()

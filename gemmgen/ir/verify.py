@@ -9,7 +9,7 @@ from math import inf
 from typing import Any
 
 from ..errors import IRError
-from .blocks import HOLDING, Piece, TileBody
+from .blocks import HOLDING, Piece, TileBody, of_run
 from .nodes import (
     AddPartials,
     Arrive,
@@ -86,7 +86,7 @@ OUTER: dict[type, type] = {
 }
 OUTER_OF_IF: dict[str, type] = {
     **dict.fromkeys(("after_first", "behind", "new_share"), ForK),
-    **dict.fromkeys(("new_run", "new_group", "has_blocks", "no_blocks", "finishes"), ForTiles),
+    **dict.fromkeys(("new_group", "has_blocks", "no_blocks", "finishes"), ForTiles),
     **dict.fromkeys(("inside", "head", "theirs", "ours", "awaited"), ForTiles),
 }
 ASKING = ("behind", "new_share", "awaited", "owes", "begun")  # conditions of a register
@@ -148,6 +148,8 @@ def _body(body: tuple[Stmt, ...], tables: Tables, inside: tuple[type, ...]) -> N
             outer, name = OUTER_OF_IF.get(stmt.when), f"If {stmt.when}"
             if bool(stmt.ahead) != (stmt.when in ASKING):
                 raise IRError(f"{name} asks {stmt.ahead!r}")
+        elif of_run(stmt):
+            outer = ForTiles
         elif isinstance(stmt, Wait):
             outer = _wait(stmt, tables)
         elif isinstance(stmt, Arrive):
@@ -176,7 +178,7 @@ def _body(body: tuple[Stmt, ...], tables: Tables, inside: tuple[type, ...]) -> N
             kept(stmt.body)  # type: ignore[attr-defined]
         if outer and outer not in inside:
             raise IRError(f"{name} stands outside {outer.__name__}")
-        if of.loop and kind in inside:
+        if of.loop and kind in inside and not of_run(stmt):
             raise IRError(f"{kind.__name__} stands inside another")
         if of.chunk:
             _chunks(stmt, inside)

@@ -47,6 +47,15 @@ def for_tiles(k: ir.Kernel, s: ir.ForTiles) -> str:
     return f"for (Tile tile; scheduler.next(tile); {after}) {{ BODY; }}"
 
 
+def for_runs(k: ir.Kernel, s: ir.ForTiles) -> str:
+    return "for (Tile tile; scheduler.begin(tile);) { BODY; }"
+
+
+def for_run(k: ir.Kernel, s: ir.ForTiles) -> str:
+    alike = "tile.k_blocks = __shfl_sync(0xffffffff, tile.k_blocks, 0)"
+    return f"while (scheduler.step(tile)) {{ {alike}; BODY; }}"
+
+
 def for_first(k: ir.Kernel, s: ir.ForTiles) -> str:
     """One, of a scheduler and a ring of its own."""
     own = "Scheduler ahead_of = scheduler; Ring ring; Tile tile;"
@@ -95,7 +104,6 @@ CONDITIONS = {
     "after_first": "k != 0",
     "new_group": "tile.opens_group",
     "has_blocks": "tile.k_blocks != 0",
-    "new_run": "scheduler.begins_run",
     "no_blocks": "tile.k_blocks == 0",
     "sends": "cta_rank != 0",
     "finishes": "cta_rank == 0",
@@ -236,6 +244,8 @@ FOR_TILES_OF = {
     "cta": for_tiles,
     "turn": for_turns,
     "first": for_first,
+    "runs": for_runs,
+    "run": for_run,
 }
 WAIT_PER = {"stage": wait_for_stage, "tile": wait_for_tile, "turn": wait_for_turn}
 FENCE_OF: dict[str, Meaning] = {

@@ -44,7 +44,6 @@ def _holding(role: Role, counts: Counts) -> Role:
                 registers[dst] = Registers(name=dst, dtype=dtype, count=count)
     of_columns = tuple(s for s in reads.values() if isinstance(s.value, PerColumn))
     of_rows = tuple(s for s in reads.values() if s not in of_columns)
-    first = If(when="new_run", body=of_rows)
     each = (If(when="has_blocks", body=of_columns),) * bool(of_columns)
 
     def visit(s: Stmt) -> Stmt:
@@ -53,7 +52,7 @@ def _holding(role: Role, counts: Counts) -> Role:
                 held = ((x.name, _registers(x, s)) for x in arguments(s.value))
                 return replace(s, held=tuple(x for x in held if x[1] in reads))
             case TileBody():
-                return replace(s, setup=(*s.setup, first, *each))
+                return replace(s, run=of_rows, setup=(*s.setup, *each))
         return s
 
     return replace(

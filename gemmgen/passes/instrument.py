@@ -95,7 +95,8 @@ def _body(
     for stmt, after in zip(body, (*body[1:], then), strict=True):
         match stmt:
             case ForTiles():
-                inside = (StampTile(), *_body(stmt.body, "tile", events))
+                tile = () if stmt.of == "runs" else (StampTile(),)
+                inside = (*tile, *_body(stmt.body, "tile", events))
                 out.append(replace(stmt, body=inside))
             case ForK():
                 out.append(replace(stmt, body=_body(stmt.body, "block", events)))

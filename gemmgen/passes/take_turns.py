@@ -68,11 +68,12 @@ def _in_turns(role: Role, empty: bool) -> Role:
     def visit(s: Stmt) -> Stmt:
         match s:
             case TileBody():
-                return replace(s, setup=(*s.setup, wait), drain=(*passed, *s.drain))
+                # A run's tiles before may be another warpgroup's.
+                alike = (If(when="has_blocks", body=s.run),) * bool(s.run)
+                setup = (*alike, *s.setup, wait)
+                return replace(s, run=(), setup=setup, drain=(*passed, *s.drain))
             case ForTiles():
                 return replace(s, of="turn")
-            case If(when="new_run"):  # whose first tile may be another warpgroup's
-                return replace(s, when="has_blocks")
         return s
 
     turn = Registers(name=TURN, dtype=S32, count=1)

@@ -14,7 +14,7 @@
 //     null, "watchdog": false, "swap_ab": true}
 // P1 to P13 proved for 0, 1, 2, 3, 4, 5, 9, 17 K blocks and 1, 2, 3, 4 tiles (20 instances, 8712 operations); the
 //     order recurs every 8 K blocks
-// IR sha256 95d03018b7897c65
+// IR sha256 6daf14facdf20d89
 //
 // Output tile 64 x 256, 128 of K per stage, 4 stages, cluster of 1, 384 threads.
 // Registers per thread: consumer 232, producer 40. Shared memory, 163904 bytes.
@@ -85,8 +85,7 @@ struct Tile { int a_row, b_row, d_row, d_col, k_blocks, group, d_end; };
 struct Scheduler {
     static constexpr int PANEL = 8, ROWS = 1 * CLUSTER_M, COLUMNS = BLOCK_N * CLUSTER_N;
     int tiles_m, tiles_n, k_blocks, groups, rows, index, rank, stride, group = 0;
-    int run, left = 0, m_of_run = 0, n_of_run = 0;  // tiles of a run, those to come, and where the next lies
-    bool begins_run = false;  // with the tile that was taken last
+    int run, left = 0, column = 0;  // tiles of a run, those to come, and where the cluster's columns begin that were taken last
     int whole_n;  // tiles along N; tiles_n is how many runs they make
     int end = 0;  // of the run's rows: where a window ends
     const int* ends;
@@ -112,28 +111,35 @@ struct Scheduler {
         for (int i = 0; i < ROWS; ++i) end = max(end, __ldg(ends + min(from + i, last)));
     }
 
-    __device__ bool next(Tile& tile) {
-        begins_run = left == 0;
-        if (begins_run) {
-            if (index >= groups * tiles_m * tiles_n) return false;
-            group = index % groups;
-            const int in_group = index / groups;
-            const int whole = min(PANEL, tiles_m) * tiles_n, panel = in_group / whole, off = in_group % whole;
-            const int height = min(PANEL, tiles_m - panel * PANEL);
-            const int across = off / height;
-            const int m = panel * PANEL + off % height;
-            const int n = panel % 2 ? tiles_n - 1 - across : across;
-            m_of_run = m, n_of_run = n * run, left = min(run, whole_n - n_of_run);
-            index += stride;
-            reach(group * rows + m * ROWS, (group + 1) * rows - 1);
-        }
-        const int row = (m_of_run * CLUSTER_M + rank % CLUSTER_M) * BLOCK_M;
-        const int col = (n_of_run * CLUSTER_N + rank % CLUSTER_N) * BLOCK_N;
-        const bool reached = end > n_of_run * COLUMNS;
-        tile = {row, col, row / 64, col, reached ? k_blocks : 0, group, rows};
-        ++n_of_run, --left;
+    // Begins the next run.
+    __device__ bool begin(Tile& tile) {
+        if (index >= groups * tiles_m * tiles_n) return false;
+        group = index % groups;
+        const int in_group = index / groups;
+        const int whole = min(PANEL, tiles_m) * tiles_n, panel = in_group / whole, off = in_group % whole;
+        const int height = min(PANEL, tiles_m - panel * PANEL);
+        const int across = off / height;
+        const int m = panel * PANEL + off % height;
+        const int n = panel % 2 ? tiles_n - 1 - across : across;
+        left = min(run, whole_n - n * run), column = (n * run - 1) * COLUMNS;  // a step before its first tile
+        index += stride;
+        const int row = (m * CLUSTER_M + rank % CLUSTER_M) * BLOCK_M, col = column + rank % CLUSTER_N * BLOCK_N;
+        reach(group * rows + m * ROWS, (group + 1) * rows - 1);
+        tile = {row, col, row / 64, col, 0, group, rows};
         return true;
     }
+
+    // The run's next tile.
+    __device__ bool step(Tile& tile) {
+        if (left == 0) return false;
+        --left;
+        column += COLUMNS, tile.b_row += COLUMNS, tile.d_col += COLUMNS;
+        const bool reached = end > column;
+        tile.k_blocks = reached ? k_blocks : 0;
+        return true;
+    }
+
+    __device__ bool next(Tile& tile) { return step(tile) || (begin(tile) && step(tile)); }
 };
 
 // The position in the ring of stages. It carries over from tile to tile.
@@ -202,150 +208,152 @@ gemmgen_dense_batched_gemm_e4m3_e4m3_f32_64x256x128_s4c2_paged_swap_epilogue_4cc
         float column_scale1_held[1];
         // Consumers take the registers that the producer gives up.
         ptx::setmaxnreg_inc<232>();
-        for (Tile tile; scheduler.next(tile);) {
-            if (scheduler.begins_run) {
-                {
-                    const auto at_weights = ptx::opaque(arg_weights + (long long)tile.group * shape_m);
-                    const auto value = [&](int i) { return __ldg(at_weights + min(tile.d_row + i / 16, (shape_m / 64) - 1) * 64 + (lane % 4 * 2 + i / 2 * 8 % 64 + i % 2)); };
-                    #pragma unroll
-                    for (int i = 0; i < 16; ++i)
-                        weights_held[i] = value(i);
-                }
-                {
-                    const auto at_window_end = ptx::opaque(arg_window_end + (long long)tile.group * (shape_m / 64));
-                    const auto value = [&](int i) { return __ldg(at_window_end + min(tile.d_row + i * 2 + lane / 2 % 2, (shape_m / 64) - 1)); };
-                    window_end_held[0] = value(0);
-                }
+        for (Tile tile; scheduler.begin(tile);) {
+            {
+                const auto at_weights = ptx::opaque(arg_weights + (long long)tile.group * shape_m);
+                const auto value = [&](int i) { return __ldg(at_weights + min(tile.d_row + i / 16, (shape_m / 64) - 1) * 64 + (lane % 4 * 2 + i / 2 * 8 % 64 + i % 2)); };
+                #pragma unroll
+                for (int i = 0; i < 16; ++i)
+                    weights_held[i] = value(i);
             }
-            if (tile.k_blocks != 0) {
-                {
-                    const auto at_column_scale = ptx::opaque(arg_column_scale);
-                    const auto numbers = ptx::opaque(pages) + (long long)tile.group * pages_stride;
-                    const auto of_page = [&](const float* x, long long pitch, int column) {
-                        const int number = __ldg(numbers + column / 64);
-                        const auto at = x + number * pitch + column % 64;
-                        const bool there = uint32_t(number) < uint32_t(page_count);
-                        const float found = there ? __ldg(at) : 0.0f;
-                        return found;
-                    };
-                    const auto value = [&](int i) { return of_page(at_column_scale, group_stride_column_scale, min(tile.d_col + warpgroup * 64 + warp * 16 + lane / 4 + lane % 2 * 8, shape_n - 1)); };
-                    column_scale0_held[0] = value(0);
-                }
-                {
-                    const auto at_column_scale = ptx::opaque(arg_column_scale);
-                    const auto numbers = ptx::opaque(pages) + (long long)tile.group * pages_stride;
-                    const auto of_page = [&](const float* x, long long pitch, int column) {
-                        const int number = __ldg(numbers + column / 64);
-                        const auto at = x + number * pitch + column % 64;
-                        const bool there = uint32_t(number) < uint32_t(page_count);
-                        const float found = there ? __ldg(at) : 0.0f;
-                        return found;
-                    };
-                    const auto value = [&](int i) { return of_page(at_column_scale, group_stride_column_scale, min(tile.d_col + (2 + warpgroup) * 64 + warp * 16 + lane / 4 + lane % 2 * 8, shape_n - 1)); };
-                    column_scale1_held[0] = value(0);
-                }
+            {
+                const auto at_window_end = ptx::opaque(arg_window_end + (long long)tile.group * (shape_m / 64));
+                const auto value = [&](int i) { return __ldg(at_window_end + min(tile.d_row + i * 2 + lane / 2 % 2, (shape_m / 64) - 1)); };
+                window_end_held[0] = value(0);
             }
-            #pragma unroll 1
-            for (int k = 0; k < tile.k_blocks; ++k, ring.advance()) {
-                ptx::k_block<__LINE__>();
-                // Until TMA has filled the stage.
-                ptx::mbarrier_wait(full + 8 * ring.stage, ring.phase);
-                // What was done with the accumulators' registers before is over when wgmma writes them.
-                ptx::wgmma_fence();
-                {
-                    const uint32_t a_tile = ptx::descriptor_low(
-                        smem_b + ring.stage * Shared::B_STAGE_BYTES + warpgroup * 8192, B_DESCRIPTOR_LOW);
-                    const uint32_t b_tile = ptx::descriptor_low(
-                        smem_a + ring.stage * Shared::A_STAGE_BYTES, A_DESCRIPTOR_LOW);
-                    // So many 16 bytes into each tile: the next 32 bytes of K.
-                    const auto a = [&](int way) { return ptx::descriptor(a_tile + way, B_DESCRIPTOR_HIGH); };
-                    const auto b = [&](int way) { return ptx::descriptor(b_tile + way, A_DESCRIPTOR_HIGH); };
-                    ptx::mma(acc0, a(0), b(0), k != 0);
-                    ptx::mma(acc0, a(2), b(2), 1);
-                    ptx::mma(acc0, a(4), b(4), 1);
-                    ptx::mma(acc0, a(6), b(6), 1);
-                }
-                {
-                    const uint32_t a_tile = ptx::descriptor_low(
-                        smem_b + ring.stage * Shared::B_STAGE_BYTES + 16384 + warpgroup * 8192, B_DESCRIPTOR_LOW);
-                    const uint32_t b_tile = ptx::descriptor_low(
-                        smem_a + ring.stage * Shared::A_STAGE_BYTES, A_DESCRIPTOR_LOW);
-                    // So many 16 bytes into each tile: the next 32 bytes of K.
-                    const auto a = [&](int way) { return ptx::descriptor(a_tile + way, B_DESCRIPTOR_HIGH); };
-                    const auto b = [&](int way) { return ptx::descriptor(b_tile + way, A_DESCRIPTOR_HIGH); };
-                    ptx::mma(acc1, a(0), b(0), k != 0);
-                    ptx::mma(acc1, a(2), b(2), 1);
-                    ptx::mma(acc1, a(4), b(4), 1);
-                    ptx::mma(acc1, a(6), b(6), 1);
-                }
-                // The group of wgmma that is waited for as one.
-                ptx::wgmma_commit();
-                // Until all wgmma are done: their sums are in registers, and the stage is read.
-                ptx::wgmma_wait<0>();
-                // The stage is released: this warp reads it no more.
-                if (lane == 0) ptx::mbarrier_arrive(empty + 8 * ring.stage);
-            }
-            if (tile.k_blocks != 0) {
-                {
-                    // A lane has two of every eight rows that make a row of D, the quad's four lanes have all. Sums take turns: each waits for its last addition.
-                    const auto value = [&](int i) { return (fmaxf(acc0[i], 0.0f) * weights_held[i / 4 * 2 + i % 2]); };
-                    float parts[4];
-                    for (auto& x : parts) x = 0;
-                    #pragma unroll
-                    for (int i = 0; i < 16; ++i)
-                        #pragma unroll
-                        for (int j = 0; j < 2; ++j)
-                            parts[j] += value(j / 2 * 32 + i / 2 * 4 + j % 2 * 2 + i % 2);
-                    // Of every four sums, of two rows of D and columns 8 apart, a lane ends with its own.
-                    sums[0] = ptx::quad_share(parts[0], parts[1], parts[2], parts[3], lane);
-                }
-                {
-                    // A quad's lanes have the sums of two rows of D and two halves of 16 columns.
-                    const auto value = [&](int i) { return (tile.d_col + warpgroup * 64 + warp * 16 + lane / 4 + lane % 2 * 8 < window_end_held[i] ? (sums[i] * column_scale0_held[0]) : __uint_as_float(0xff800000)); };
+            while (scheduler.step(tile)) {
+                // Broadcast, so that the compiler keeps what depends on it in uniform registers.
+                tile.k_blocks = __shfl_sync(0xffffffff, tile.k_blocks, 0);
+                if (tile.k_blocks != 0) {
                     {
-                        const int row = tile.d_row + lane / 2 % 2, col = tile.d_col + warpgroup * 64 + warp * 16 + lane % 2 * 8 + lane / 4;
-                        if (lane / 2 % 2 < 1 && row < (shape_m / 64) && col < shape_n)
-                            (d + tile.group * d_stride_g)[(long long)row * d_stride + col] = value(0);
+                        const auto at_column_scale = ptx::opaque(arg_column_scale);
+                        const auto numbers = ptx::opaque(pages) + (long long)tile.group * pages_stride;
+                        const auto of_page = [&](const float* x, long long pitch, int column) {
+                            const int number = __ldg(numbers + column / 64);
+                            const auto at = x + number * pitch + column % 64;
+                            const bool there = uint32_t(number) < uint32_t(page_count);
+                            const float found = there ? __ldg(at) : 0.0f;
+                            return found;
+                        };
+                        const auto value = [&](int i) { return of_page(at_column_scale, group_stride_column_scale, min(tile.d_col + warpgroup * 64 + warp * 16 + lane / 4 + lane % 2 * 8, shape_n - 1)); };
+                        column_scale0_held[0] = value(0);
                     }
-                }
-                {
-                    // A lane has two of every eight rows that make a row of D, the quad's four lanes have all. Sums take turns: each waits for its last addition.
-                    const auto value = [&](int i) { return (fmaxf(acc1[i], 0.0f) * weights_held[i / 4 * 2 + i % 2]); };
-                    float parts[4];
-                    for (auto& x : parts) x = 0;
-                    #pragma unroll
-                    for (int i = 0; i < 16; ++i)
-                        #pragma unroll
-                        for (int j = 0; j < 2; ++j)
-                            parts[j] += value(j / 2 * 32 + i / 2 * 4 + j % 2 * 2 + i % 2);
-                    // Of every four sums, of two rows of D and columns 8 apart, a lane ends with its own.
-                    sums[0] = ptx::quad_share(parts[0], parts[1], parts[2], parts[3], lane);
-                }
-                {
-                    // A quad's lanes have the sums of two rows of D and two halves of 16 columns.
-                    const auto value = [&](int i) { return (tile.d_col + (2 + warpgroup) * 64 + warp * 16 + lane / 4 + lane % 2 * 8 < window_end_held[i] ? (sums[i] * column_scale1_held[0]) : __uint_as_float(0xff800000)); };
                     {
-                        const int row = tile.d_row + lane / 2 % 2, col = tile.d_col + (2 + warpgroup) * 64 + warp * 16 + lane % 2 * 8 + lane / 4;
-                        if (lane / 2 % 2 < 1 && row < (shape_m / 64) && col < shape_n)
-                            (d + tile.group * d_stride_g)[(long long)row * d_stride + col] = value(0);
+                        const auto at_column_scale = ptx::opaque(arg_column_scale);
+                        const auto numbers = ptx::opaque(pages) + (long long)tile.group * pages_stride;
+                        const auto of_page = [&](const float* x, long long pitch, int column) {
+                            const int number = __ldg(numbers + column / 64);
+                            const auto at = x + number * pitch + column % 64;
+                            const bool there = uint32_t(number) < uint32_t(page_count);
+                            const float found = there ? __ldg(at) : 0.0f;
+                            return found;
+                        };
+                        const auto value = [&](int i) { return of_page(at_column_scale, group_stride_column_scale, min(tile.d_col + (2 + warpgroup) * 64 + warp * 16 + lane / 4 + lane % 2 * 8, shape_n - 1)); };
+                        column_scale1_held[0] = value(0);
                     }
                 }
-            }
-            if (tile.k_blocks == 0) {
-                {
-                    // No window reaches this tile.
-                    for (int i = threadIdx.x % 128; i < 64; i += 128) {
-                        const int row = tile.d_row + i / 64, col = tile.d_col + warpgroup * 64 + i % 64;
-                        if (row < (shape_m / 64) && col < shape_n)
-                            (d + tile.group * d_stride_g)[(long long)row * d_stride + col] = __uint_as_float(0xff800000);
+                #pragma unroll 1
+                for (int k = 0; k < tile.k_blocks; ++k, ring.advance()) {
+                    ptx::k_block<__LINE__>();
+                    // Until TMA has filled the stage.
+                    ptx::mbarrier_wait(full + 8 * ring.stage, ring.phase);
+                    // What was done with the accumulators' registers before is over when wgmma writes them.
+                    ptx::wgmma_fence();
+                    {
+                        const uint32_t a_tile = ptx::descriptor_low(
+                            smem_b + ring.stage * Shared::B_STAGE_BYTES + warpgroup * 8192, B_DESCRIPTOR_LOW);
+                        const uint32_t b_tile = ptx::descriptor_low(
+                            smem_a + ring.stage * Shared::A_STAGE_BYTES, A_DESCRIPTOR_LOW);
+                        // So many 16 bytes into each tile: the next 32 bytes of K.
+                        const auto a = [&](int way) { return ptx::descriptor(a_tile + way, B_DESCRIPTOR_HIGH); };
+                        const auto b = [&](int way) { return ptx::descriptor(b_tile + way, A_DESCRIPTOR_HIGH); };
+                        ptx::mma(acc0, a(0), b(0), k != 0);
+                        ptx::mma(acc0, a(2), b(2), 1);
+                        ptx::mma(acc0, a(4), b(4), 1);
+                        ptx::mma(acc0, a(6), b(6), 1);
+                    }
+                    {
+                        const uint32_t a_tile = ptx::descriptor_low(
+                            smem_b + ring.stage * Shared::B_STAGE_BYTES + 16384 + warpgroup * 8192, B_DESCRIPTOR_LOW);
+                        const uint32_t b_tile = ptx::descriptor_low(
+                            smem_a + ring.stage * Shared::A_STAGE_BYTES, A_DESCRIPTOR_LOW);
+                        // So many 16 bytes into each tile: the next 32 bytes of K.
+                        const auto a = [&](int way) { return ptx::descriptor(a_tile + way, B_DESCRIPTOR_HIGH); };
+                        const auto b = [&](int way) { return ptx::descriptor(b_tile + way, A_DESCRIPTOR_HIGH); };
+                        ptx::mma(acc1, a(0), b(0), k != 0);
+                        ptx::mma(acc1, a(2), b(2), 1);
+                        ptx::mma(acc1, a(4), b(4), 1);
+                        ptx::mma(acc1, a(6), b(6), 1);
+                    }
+                    // The group of wgmma that is waited for as one.
+                    ptx::wgmma_commit();
+                    // Until all wgmma are done: their sums are in registers, and the stage is read.
+                    ptx::wgmma_wait<0>();
+                    // The stage is released: this warp reads it no more.
+                    if (lane == 0) ptx::mbarrier_arrive(empty + 8 * ring.stage);
+                }
+                if (tile.k_blocks != 0) {
+                    {
+                        // A lane has two of every eight rows that make a row of D, the quad's four lanes have all. Sums take turns: each waits for its last addition.
+                        const auto value = [&](int i) { return (fmaxf(acc0[i], 0.0f) * weights_held[i / 4 * 2 + i % 2]); };
+                        float parts[4];
+                        for (auto& x : parts) x = 0;
+                        #pragma unroll
+                        for (int i = 0; i < 16; ++i)
+                            #pragma unroll
+                            for (int j = 0; j < 2; ++j)
+                                parts[j] += value(j / 2 * 32 + i / 2 * 4 + j % 2 * 2 + i % 2);
+                        // Of every four sums, of two rows of D and columns 8 apart, a lane ends with its own.
+                        sums[0] = ptx::quad_share(parts[0], parts[1], parts[2], parts[3], lane);
+                    }
+                    {
+                        // A quad's lanes have the sums of two rows of D and two halves of 16 columns.
+                        const auto value = [&](int i) { return (tile.d_col + warpgroup * 64 + warp * 16 + lane / 4 + lane % 2 * 8 < window_end_held[i] ? (sums[i] * column_scale0_held[0]) : __uint_as_float(0xff800000)); };
+                        {
+                            const int row = tile.d_row + lane / 2 % 2, col = tile.d_col + warpgroup * 64 + warp * 16 + lane % 2 * 8 + lane / 4;
+                            if (lane / 2 % 2 < 1 && row < (shape_m / 64) && col < shape_n)
+                                (d + tile.group * d_stride_g)[(long long)row * d_stride + col] = value(0);
+                        }
+                    }
+                    {
+                        // A lane has two of every eight rows that make a row of D, the quad's four lanes have all. Sums take turns: each waits for its last addition.
+                        const auto value = [&](int i) { return (fmaxf(acc1[i], 0.0f) * weights_held[i / 4 * 2 + i % 2]); };
+                        float parts[4];
+                        for (auto& x : parts) x = 0;
+                        #pragma unroll
+                        for (int i = 0; i < 16; ++i)
+                            #pragma unroll
+                            for (int j = 0; j < 2; ++j)
+                                parts[j] += value(j / 2 * 32 + i / 2 * 4 + j % 2 * 2 + i % 2);
+                        // Of every four sums, of two rows of D and columns 8 apart, a lane ends with its own.
+                        sums[0] = ptx::quad_share(parts[0], parts[1], parts[2], parts[3], lane);
+                    }
+                    {
+                        // A quad's lanes have the sums of two rows of D and two halves of 16 columns.
+                        const auto value = [&](int i) { return (tile.d_col + (2 + warpgroup) * 64 + warp * 16 + lane / 4 + lane % 2 * 8 < window_end_held[i] ? (sums[i] * column_scale1_held[0]) : __uint_as_float(0xff800000)); };
+                        {
+                            const int row = tile.d_row + lane / 2 % 2, col = tile.d_col + (2 + warpgroup) * 64 + warp * 16 + lane % 2 * 8 + lane / 4;
+                            if (lane / 2 % 2 < 1 && row < (shape_m / 64) && col < shape_n)
+                                (d + tile.group * d_stride_g)[(long long)row * d_stride + col] = value(0);
+                        }
                     }
                 }
-                {
-                    // No window reaches this tile.
-                    for (int i = threadIdx.x % 128; i < 64; i += 128) {
-                        const int row = tile.d_row + i / 64, col = tile.d_col + (2 + warpgroup) * 64 + i % 64;
-                        if (row < (shape_m / 64) && col < shape_n)
-                            (d + tile.group * d_stride_g)[(long long)row * d_stride + col] = __uint_as_float(0xff800000);
+                if (tile.k_blocks == 0) {
+                    {
+                        // No window reaches this tile.
+                        for (int i = threadIdx.x % 128; i < 64; i += 128) {
+                            const int row = tile.d_row + i / 64, col = tile.d_col + warpgroup * 64 + i % 64;
+                            if (row < (shape_m / 64) && col < shape_n)
+                                (d + tile.group * d_stride_g)[(long long)row * d_stride + col] = __uint_as_float(0xff800000);
+                        }
+                    }
+                    {
+                        // No window reaches this tile.
+                        for (int i = threadIdx.x % 128; i < 64; i += 128) {
+                            const int row = tile.d_row + i / 64, col = tile.d_col + (2 + warpgroup) * 64 + i % 64;
+                            if (row < (shape_m / 64) && col < shape_n)
+                                (d + tile.group * d_stride_g)[(long long)row * d_stride + col] = __uint_as_float(0xff800000);
+                        }
                     }
                 }
             }

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from changed_text import check_found
 from emulated import machine, prepared
-from kernels import LOGITS, emitted
+from kernels import LOGITS, emitted, reads_rows
 from test_scheduler import SHIM, device_code
 
 from gemmgen.bench.logits import bounds as bounds_of
@@ -231,11 +231,11 @@ def of_another_wave(s):
 
 
 def never_read(s):
-    return () if is_if(s, "new_run") else s
+    return () if reads_rows(s) else s
 
 
 def read_where_none_come(s):
-    return replace(s, when="no_blocks") if is_if(s, "new_run") else s
+    return ir.If(when="no_blocks", body=(s,)) if reads_rows(s) else s
 
 
 def stored_twice(s):
@@ -474,7 +474,9 @@ IN_TEXT = {
     "a window begins late": (">= window_first_held", "> window_first_held"),
     "weights of the next row": ("(lane % 4 * 2 + i / 2 * 8 % 32 + i % 2)", "(lane % 4 * 2 + i / 2 * 8 % 32 + 1)"),
     "weights of another head": ("weights_held[i / 4 * 2 + i % 2]", "weights_held[i / 4 * 2]"),
-    "rows are read at each tile with K blocks": ("if (scheduler.begins_run)", "if (tile.k_blocks != 0)"),
+    "each tile is taken for a run": ("for (Tile tile; scheduler.begin(tile);)", "for (Tile tile; scheduler.next(tile);)"),
+    "a run's first tile alone is taken": ("while (scheduler.step(tile))", "if (scheduler.step(tile))"),
+    "lanes are told another's number of K blocks": ("tile.k_blocks = __shfl_sync(0xffffffff, tile.k_blocks, 0);", "tile.k_blocks = __shfl_sync(0xffffffff, tile.k_blocks, 1);"),
     "tiles with K blocks are filled": ("if (tile.k_blocks == 0)", "if (tile.k_blocks != 0)"),
     "rows past D's last are stored": ("if (row < (shape_m / 32) &&", "if (row < shape_m &&"),
     "a filled tile's columns are half of them": ("* 64 + i % 64;", "* 64 + i % 32;"),
@@ -490,10 +492,11 @@ IN_SCHEDULER = {  # of which the link knows nothing
     "only the last row's window counts": ("first = min(first, __ldg(firsts + at))", "first = __ldg(firsts + at)"),
     "ends are not joined": ("end = max(end, __ldg(ends + at))", "end = __ldg(ends + at)"),
     "the first rows' windows are all rows'": ("reach(m * ROWS);", "reach(0);"),
-    "a tile that begins at a window's last column is skipped": ("end > n_of_run * COLUMNS", "end > n_of_run * COLUMNS + 1"),
-    "a window's first tile is skipped": ("first < (n_of_run + 1) * COLUMNS", "first < n_of_run * COLUMNS"),
+    "a tile that begins at a window's last column is skipped": ("end > column", "end > column + 1"),
+    "a window's first tile is skipped": ("first < column + COLUMNS", "first < column"),
     "a run's last tile is left out": ("left = min(run,", "left = min(run - 1,"),
-    "a run of the other rows is taken for one of the same": ("begins_run = left == 0;\n        if (begins_run)", "begins_run = index < stride;\n        if (left == 0)"),
+    "what rows are given is read for a CTA's first run alone": ("scheduler.begin(tile);) {\n            {", "scheduler.begin(tile);) {\n            if (scheduler.index < 2 * scheduler.stride) {"),
+    "a run begins at its second tile": ("column = (n * run - 1) * COLUMNS", "column = n * run * COLUMNS"),
     "rows are counted as the product's": ("row / 32, col", "row, col"),
 }  # fmt: skip
 FOUR = [(0, 1), (130, 131), (10, 250), (140, 141), (0, 300), (128, 256), (256, 257), (5, 5)]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kernels import reads_rows
+
 from gemmgen.ir import nodes as ir
 from gemmgen.ir.blocks import is_if
 
@@ -44,12 +46,12 @@ ROWS = (
     row("118j", PAGED, "windows of the first tile's rows for all", "E", text=edit(("reach(group * rows + m * ROWS,", "reach(group * rows,"))),
     row("118k", PAGED, "the first group's windows, of elements", "E",
         text=edit(("arg_window_end + (long long)tile.group * (shape_m / 32)", "arg_window_end"))),
-    row("119", PAGED, "what rows are given is never read", "P", ir=visit(ir.If, lambda s: () if is_if(s, "new_run") else s)),
-    row("119b", PAGED, "what rows are given is read where nothing comes", "P", ir=visit(ir.If, lambda s: replace(s, when="no_blocks") if is_if(s, "new_run") else s)),
+    row("119", PAGED, "what rows are given is never read", "P", ir=visit(ir.Evaluate, lambda s: () if reads_rows(s) else s)),
+    row("119b", PAGED, "what rows are given is read where nothing comes", "P", ir=visit(ir.Evaluate, lambda s: ir.If(when="no_blocks", body=(s,)) if reads_rows(s) else s)),
     row("119c", PAGED, "tiles that no window reaches stay as they were", "P", ir=visit(ir.If, lambda s: () if is_if(s, "no_blocks") else s)),
     row("119d", PAGED, "only a CTA's first run reads what its rows are given", "E",
-        text=edit(("begins_run = left == 0;\n        if (begins_run)", "begins_run = index < stride;\n        if (left == 0)"))),
-    row("119e", PAGED, "a run's last tile is left out", "E", text=edit(("left = min(run, whole_n - n_of_run)", "left = max(1, min(run, whole_n - n_of_run) - 1)"))),
+        text=edit(("for (Tile tile; scheduler.begin(tile);) {\n            {", "for (Tile tile; scheduler.begin(tile);) {\n            if (scheduler.index < 2 * scheduler.stride) {"))),
+    row("119e", PAGED, "a run's last tile is left out", "E", text=edit(("left = min(run, whole_n - n * run)", "left = max(1, min(run, whole_n - n * run) - 1)"))),
     row("119f", PAGED, "the two halves of a warp's columns are exchanged", "E", text=edit(("warp * 16 + lane % 2 * 8 + lane / 4;", "warp * 16 + (lane + 1) % 2 * 8 + lane / 4;"))),
     row("119g", PAGED, "a tile that no window reaches is zeros", "E", text=edit(("= __uint_as_float(0xff800000);", "= 0;"))),
 )  # fmt: skip

@@ -73,14 +73,20 @@ class OneCta:
 
     tiles: list
     index: int = 0
-    begins_run: bool = True
+    left: int = 0
 
-    def next(self, tile):
+    def begin(self, tile):
         if self.index == len(self.tiles):
             return False
         vars(tile).update(self.tiles[self.index])
-        self.index += 1
+        self.index, self.left = self.index + 1, 1
         return True
+
+    def step(self, tile):
+        self.left -= 1
+        return self.left == 0
+
+    next = begin
 
 
 class Pointer(int):
@@ -268,6 +274,8 @@ class _Parser:
             return lines
         if self._take("for ("):
             return self._loop(self._until(")"), depth)
+        if self._take("while ("):
+            return self._loop(f"; {self._until(')')};", depth)
         if self._take("switch ("):
             return [f"{pad}match {_expression(self._until(')'))}:", *self._cases(depth + 1)]
         if self._take("if ("):
@@ -298,7 +306,7 @@ class _Parser:
         self.steps.append([line for part in _split(step) for line in _simple(part)])
         body = self.statement(depth + 1)
         steps = [f"{pad}    {line}" for line in self.steps.pop()]
-        start = [pad + line for line in _simple(init)]
+        start = [pad + line for line in _simple(init)] if init else []
         forget = [f"{pad}k = None"] if init.startswith("int k") else []
         return [*start, f"{pad}while {_expression(condition)}:", *body, *steps, *forget]
 

@@ -9,9 +9,9 @@ from gemmgen.config import Config
 from gemmgen.emit import emit
 from gemmgen.epilogues import EPILOGUES, mqa_logits
 from gemmgen.ir.dtypes import BF16, E4M3, E5M2, F16, F32, S8, S32
-from gemmgen.ir.expr import ACC, PerColumn, fold
+from gemmgen.ir.expr import ACC, PerColumn, PerRow, RowBound, fold
 from gemmgen.ir.groupings import GROUPINGS
-from gemmgen.ir.nodes import Kernel
+from gemmgen.ir.nodes import Evaluate, Kernel
 from gemmgen.ir.row_sums import fold_rows
 from gemmgen.pipeline import lower
 from gemmgen.problem import Problem
@@ -59,6 +59,11 @@ class Emitted:
     @property
     def name(self):
         return self.kernel.name
+
+
+def reads_rows(s):
+    """Whether `s` reads what a run's rows are given."""
+    return isinstance(s, Evaluate) and s.of == "argument" and isinstance(s.value, PerRow | RowBound)
 
 
 @cache
