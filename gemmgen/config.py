@@ -59,6 +59,8 @@ class Config:
     (docs/adr/0058-outbox.md).
     slice_k: the consumer warpgroups share one tile and divide its K blocks, for few rows: each multiplies every second, third or fourth, and
     the first adds up what all have (sliced-K; docs/adr/0070-slices-of-k.md).
+    one_block: K has at most block_k_bytes, and consumers no loop over it: of epilogues that sum rows, whose K is short
+    (docs/adr/0094-one-block-of-k.md).
     watchdog: a wait that takes seconds reports where it stands and stops the kernel.
     more: values of levers that the program has added (`gemmgen.levers.add`), by name; each is an attribute too.
     """
@@ -93,6 +95,7 @@ class Config:
     shares: int = 1
     outbox: bool = False
     slice_k: bool = False
+    one_block: bool = False
     more: Mapping[str, Any] | tuple[tuple[str, Any], ...] = ()
 
     def __post_init__(self) -> None:

@@ -159,7 +159,13 @@ def _for_k(w: Walk, s: ir.ForK) -> None:
     if s.of == "slice":
         _for_slice(w, s)
         return
-    spans = {"tile": range(w.blocks), "chunk": w.chunk, "ahead": range(w.blocks)[: w.kernel.stages]}
+    # The only one is proved as the first trip of a loop, which is made even where there is nothing to wait for.
+    spans = {
+        "tile": range(w.blocks),
+        "only": range(max(1, w.blocks)),
+        "chunk": w.chunk,
+        "ahead": range(w.blocks)[: w.kernel.stages],
+    }
     for k in spans[s.of]:
         w.k = k
         walk(w, s.body)

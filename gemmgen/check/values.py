@@ -13,7 +13,7 @@ from itertools import product
 from typing import Any
 
 from ..ir import nodes as ir
-from ..ir.blocks import is_if, of_run
+from ..ir.blocks import is_if, of_each, of_run
 from ..ir.dealing import Part, parts, share
 from ..ir.promotion import HELD_BLOCKS, LANES, OF_A, READS, promotes
 from ..ir.rewrite import statements
@@ -111,7 +111,7 @@ def _run(r: Reader, body: tuple[ir.Stmt, ...]) -> None:
                 for tile in _tiles(r):
                     r.tile, r.mine, r.part, r.post = tile
                     r.first, r.ends = r.mine.start, None
-                    _run(r, s.body if r.begins_run else _of_each(s))
+                    _run(r, s.body if r.begins_run else of_each(s))
             case ir.If(when="inside" | "head"):
                 if r.part and is_if(s, "inside") == (r.part.first > 0):
                     _run(r, s.body)
@@ -148,11 +148,6 @@ def _run(r: Reader, body: tuple[ir.Stmt, ...]) -> None:
                 _step(r, s)
 
 
-def _of_each(s: ir.ForTiles) -> tuple[ir.Stmt, ...]:
-    """Of the body, what is done for each tile."""
-    return tuple(filter(of_run, s.body)) if s.of == "runs" else s.body
-
-
 def _tiles(r: Reader) -> Iterator[tuple[int, range, Part | None, Post | None]]:
     if r.posts:
         for post in r.posts:
@@ -169,6 +164,8 @@ def _blocks(r: Reader, s: ir.ForK) -> Iterable[int]:
     """Where warpgroups divide K blocks, a loop over all of them is another."""
     if s.of == "chunk":
         return r.chunk
+    if s.of == "only":
+        return r.mine or range(1)
     return range(r.counts[r.tile]) if r.slices > 1 and s.of == "tile" else r.mine
 
 

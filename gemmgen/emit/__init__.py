@@ -23,7 +23,7 @@ from .repeats import Repeat, repeats, with_stems
 
 # The templates with a macro per statement.
 STATEMENTS = (
-    *("stmts.j2", "stmts_promotion.j2", "stmts_straddling.j2", "stmts_output.j2"),
+    *("stmts_loops.j2", "stmts.j2", "stmts_promotion.j2", "stmts_straddling.j2", "stmts_output.j2"),
     *("stmts_values.j2", "stmts_maps.j2", "stmts_transposed.j2", "stmts_sums.j2"),
     *("stmts_exchange.j2", "stmts_stamps.j2", "stmts_turns.j2", "stmts_ahead.j2"),
     *("stmts_ranks.j2", "stmts_parcels.j2", "stmts_arrivals.j2", "stmts_fragments.j2"),

@@ -29,6 +29,7 @@ def counting(kernel: Kernel) -> dict[str, Any]:
     """What templates may name of K blocks."""
     return {
         "span": lambda s: SPANS[s.of],
+        "next_stage": lambda: "ring.advance();" * kernel.ring,
         "steps": lambda s: ", ".join(steps(kernel, s)),
         "enter": enter,
         "k_block": lambda s: k_block(kernel, s),

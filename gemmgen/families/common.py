@@ -59,8 +59,8 @@ SHAPE = (
 
 def block(p: Problem, c: Config) -> Block:
     k = c.block_k_bytes // p.a.bytes
-    folds = {"fold": fold(p.epilogue), "fold_rows": fold_rows(p.epilogue)}
-    return Block(m=c.block_m, n=c.block_n, k=k, **folds)
+    columns, rows = fold(p.epilogue), fold_rows(p.epilogue)
+    return Block(m=c.block_m, n=c.block_n, k=k, fold=columns, fold_rows=rows)
 
 
 def wgmma(p: Problem, c: Config) -> Wgmma:

@@ -36,6 +36,11 @@ def of_run(s: Stmt) -> bool:
     return isinstance(s, ForTiles) and s.of == "run"
 
 
+def of_each(s: ForTiles) -> tuple[Stmt, ...]:
+    """Of its body, what is done for each tile, and not once for a run."""
+    return tuple(filter(of_run, s.body)) if s.of == "runs" else s.body
+
+
 @dataclass(frozen=True, kw_only=True)
 class ForChunks(Stmt):
     """The tile's K blocks, `blocks` at a time: the ForK inside runs over a chunk of them."""
@@ -47,13 +52,15 @@ class ForChunks(Stmt):
 @dataclass(frozen=True, kw_only=True)
 class ForK(Stmt):
     """Every K block of the tile, or of the chunk, `unroll` of them per trip of the emitted loop; advances the
-    ring, whose position carries across tiles. `of` those to be ahead: as many of the tile's first as the ring has
+    ring, whose position carries across tiles. `of` the only one: K has no more (one_block), and there is no loop. `of` those to be ahead: as many of the tile's first as the ring has
     stages, which the register `ahead` counts; of a slice, every so-many-th of the tile's, as many as the role has warpgroups, from
     this warpgroup's on: the others' go by in the ring, which stands behind the last of them (slice_k)."""
 
+    spelled_by: ClassVar[str] = "of"
+
     body: tuple[Stmt, ...]
     unroll: int = 1
-    of: Literal["tile", "chunk", "ahead", "slice"] = field(default="tile", metadata=UNUSUAL)
+    of: Literal["tile", "chunk", "ahead", "slice", "only"] = field(default="tile", metadata=UNUSUAL)
     ahead: str = field(default="", metadata=UNUSUAL)  # load_ahead
 
 

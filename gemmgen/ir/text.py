@@ -40,7 +40,7 @@ def dump(kernel: Kernel) -> str:
     b, c, s = kernel.block, kernel.cluster, kernel.scheduler
     lines = [
         f"kernel {kernel.name}",
-        f"  block m={b.m} n={b.n} k={b.k}{f' fold={b.fold}' * (b.fold > 1)}{f' fold_rows={b.fold_rows}' * (b.fold_rows > 1)}  threads {kernel.threads}  smem {_value(kernel.smem_bytes)} B",
+        f"  block m={b.m} n={b.n} k={b.k}{f' fold={b.fold}' * (b.fold > 1)}{f' fold_rows={b.fold_rows}' * (b.fold_rows > 1)}{' one_block' * b.one_block}  threads {kernel.threads}  smem {_value(kernel.smem_bytes)} B",
         f"  cluster {c.size}"
         + (f" sharing {c.shared}" if c.shared else " splitting K" * (c.k > 1)),
         f"  scheduler {s.name} fast={s.fast} slow={s.slow} panel={s.panel}"

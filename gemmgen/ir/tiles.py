@@ -39,6 +39,7 @@ class Block:
     k: int
     fold: int = 1  # columns of the product per column of D
     fold_rows: int = 1  # rows of the product per row of D
+    one_block: bool = False  # K is at most `k`
 
     @property
     def d_m(self) -> int:

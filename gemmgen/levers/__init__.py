@@ -14,6 +14,7 @@ from .lane_scales import LANE_SCALES
 from .lever import Lever as Lever
 from .lever import Values
 from .multicast import MULTICAST
+from .one_block import ONE_BLOCK
 from .order import ORDER, PANEL, RASTER
 from .outbox import OUTBOX
 from .parts import PARTS
@@ -56,6 +57,7 @@ LEVERS: list[Lever] = [
         SHARES,
         OUTBOX,
         SLICE_K,
+        ONE_BLOCK,
     ),
 ]
 FIELDS: dict[str, Values] = {x.name: x.values for x in LEVERS}  # which values each takes

@@ -52,8 +52,7 @@ def for_runs(k: ir.Kernel, s: ir.ForTiles) -> str:
 
 
 def for_run(k: ir.Kernel, s: ir.ForTiles) -> str:
-    alike = "tile.k_blocks = __shfl_sync(0xffffffff, tile.k_blocks, 0)"
-    return f"while (scheduler.step(tile)) {{ {alike}; BODY; }}"
+    return "scheduler.broadcast(); while (scheduler.step(tile)) { BODY; }"
 
 
 def for_first(k: ir.Kernel, s: ir.ForTiles) -> str:
@@ -74,6 +73,8 @@ def for_k(k: ir.Kernel, s: ir.ForK) -> str:
         each = k.consumer.slices
         head = f"for (int k = worker; k < tile.k_blocks; k += {each}, ring.skip({each}))"
         return f"ring.skip(worker);\n#pragma unroll {s.unroll}\n{head} {{ {MARK} BODY; }}"
+    if s.of == "only":
+        return f"{{ const int k = 0; BODY; {'ring.advance();' * k.ring} }}"
     first, last = {
         "tile": ("0", "tile.k_blocks"),
         "chunk": ("chunk", "chunk_end"),

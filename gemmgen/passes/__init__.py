@@ -22,6 +22,7 @@ from . import (
     layout_smem,
     load_ahead,
     load_pages,
+    one_block,
     overlap_promotion,
     peek_ahead,
     plan_multicast,
@@ -112,6 +113,7 @@ PIPELINE: tuple[Step, ...] = (
     Step(overlap_promotion.overlap_promotion),  # needs every load before a wgmma; adds registers
     Step(peek_ahead.peek_ahead, "peek"),  # every release is in place; adds a register
     Step(join_parts),  # nothing later asks what a statement is for
+    Step(one_block.one_block, "one_block"),  # what a tile does stands in one sequence
     Step(size_barriers.size_barriers),  # needs every box and every release
     Step(layout_smem.layout_smem),  # needs pads and alignments
     Step(guard_waits, "watchdog"),  # every wait is in place; a watched one takes registers
@@ -148,6 +150,7 @@ RULES: tuple[Rule, ...] = (
     *split_boxes.RULES,
     *overlap_promotion.RULES,
     *peek_ahead.RULES,
+    *one_block.RULES,
     *size_barriers.RULES,
     *layout_smem.RULES,
     *split_registers.RULES,

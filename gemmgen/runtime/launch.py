@@ -254,6 +254,9 @@ def check_launch(kernel: Launchable, shape: tuple[int, int, int], groups: int = 
         raise ArgumentError(
             "groups, m", (groups, shape[0]), f"must make less than {INT_LIMIT} rows of D"
         )
+    if kernel.block.one_block and shape[2] > kernel.block.k:
+        allowed = f"must be at most {kernel.block.k} with one_block: the kernel has no loop over K"
+        raise ArgumentError("k", shape[2], allowed)
     check_columns(gaps_of(kernel.maps), "n", shape[1], MOST_SIDE)
     if any(x.name == SQUARES for x in kernel.params):
         check_squares(shape[1] // kernel.block.fold - 1)

@@ -129,6 +129,9 @@ struct Scheduler {
         return true;
     }
 
+    // Lanes have the same windows already. As the compiler knows it now, what depends on them is in uniform registers.
+    __device__ void broadcast() { first = __shfl_sync(0xffffffff, first, 0), end = __shfl_sync(0xffffffff, end, 0); }
+
     // The run's next tile.
     __device__ bool step(Tile& tile) {
         if (left == 0) return false;
@@ -222,9 +225,8 @@ gemmgen_dense_gemm_e4m3_e4m3_f32_128x256x128_s4c2_swap_epilogue_de3e455c(
                 const auto value = [&](int i) { return __ldg(at_window_end + min(tile.d_row + i * 2 + lane / 2 % 2, (shape_m / 64) - 1)); };
                 window_end_held[0] = value(0);
             }
+            scheduler.broadcast();
             while (scheduler.step(tile)) {
-                // Broadcast, so that the compiler keeps what depends on it in uniform registers.
-                tile.k_blocks = __shfl_sync(0xffffffff, tile.k_blocks, 0);
                 if (tile.k_blocks != 0) {
                     {
                         const auto at_column_scale = ptx::opaque(arg_column_scale);

@@ -64,6 +64,7 @@ def test_headers_of_kernels_that_exchange_nothing_stay_as_they_are():
         "shares",
         "outbox",
         "slice_k",
+        "one_block",
     } & set(Config().to_json())
     assert Config(swap_ab=True).to_json()["swap_ab"] is True
 
@@ -98,6 +99,7 @@ BAD_CONFIG = {
     "shares": (0, 3, 16, 2.0, "2", None, True),
     "outbox": (1, 0, "true", None),
     "slice_k": (1, 0, "true", None),
+    "one_block": (1, 0, "true", None),
     "order": ("hilbert", "", None, 1, True, ["panels"]),
     "registers": (232, "40,232", (40,), (40, 232, 0), (40.0, 232), ("40", "232"), (None, 232)),
 }
@@ -150,6 +152,7 @@ def test_config_takes_its_defaults_and_limits(name):
         "shares": (1, 8),
         "outbox": (False, True),
         "slice_k": (False, True),
+        "one_block": (False, True),
         "order": ("panels",),
         "registers": (None, (40, 232)),
     }[name]

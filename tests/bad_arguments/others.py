@@ -64,6 +64,7 @@ OUT_OF_RANGE = {
     "shares": (0, 3, 16, "two"),
     "outbox": (1, None, "yes"),
     "slice_k": (1, None, "yes"),
+    "one_block": (1, None, "yes"),
 }
 assert OUT_OF_RANGE.keys() == FIELDS.keys()
 

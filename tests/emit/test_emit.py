@@ -518,6 +518,8 @@ class Protocol:
         self.ranks = range(self.kernel.cluster.size)
         # Where warpgroups take turns, three tiles for each of them.
         self.tiles = (OF_DEPTHS if self.kernel.groups.depths else TILES) * self.turns
+        if self.kernel.block.one_block:  # and so many tiles that the ring goes round
+            self.tiles = [{"k_blocks": k} for k in (1, 0, *[1] * (2 * self.stages + 1))]
         self.k_blocks = sum(t["k_blocks"] for t in self.tiles)
         # Those of the first tile that are announced, and partly loaded, before the launches before are over.
         early = VARIETY[name][1].weights_ahead

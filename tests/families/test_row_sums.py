@@ -476,7 +476,7 @@ IN_TEXT = {
     "weights of another head": ("weights_held[i / 4 * 2 + i % 2]", "weights_held[i / 4 * 2]"),
     "each tile is taken for a run": ("for (Tile tile; scheduler.begin(tile);)", "for (Tile tile; scheduler.next(tile);)"),
     "a run's first tile alone is taken": ("while (scheduler.step(tile))", "if (scheduler.step(tile))"),
-    "lanes are told another's number of K blocks": ("tile.k_blocks = __shfl_sync(0xffffffff, tile.k_blocks, 0);", "tile.k_blocks = __shfl_sync(0xffffffff, tile.k_blocks, 1);"),
+    "windows are not broadcast": ("scheduler.broadcast();", ""),
     "tiles with K blocks are filled": ("if (tile.k_blocks == 0)", "if (tile.k_blocks != 0)"),
     "rows past D's last are stored": ("if (row < (shape_m / 32) &&", "if (row < shape_m &&"),
     "a filled tile's columns are half of them": ("* 64 + i % 64;", "* 64 + i % 32;"),

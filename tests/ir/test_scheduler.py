@@ -121,6 +121,7 @@ using std::min;
 struct Dim { int x; } threadIdx, blockIdx, gridDim;
 namespace ptx { inline void prefetch_line(const void*) {} }
 inline int __ffs(uint32_t x) { return __builtin_ffs(x); }
+template <class T> T __shfl_sync(unsigned, T x, int) { return x; }
 """
 MAIN = """
 template <class Scheduler, class Tile>

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from kernels import DENSE, FP8
+from kernels import DENSE, FP8, LOGITS
 
 import gemmgen.levers
 from gemmgen.bench.tuning.candidates import _changes
@@ -41,6 +41,7 @@ BESIDE = {"block_m": {"block_m": 64, "consumers": 1}, "swap_ab": {"swap_ab": Tru
           "d_columns": {"d_columns": 64, "block_n": 128}, "weights_ahead": {"weights_ahead": True, "pdl": True},
           "direct": {"direct": True, "swap_ab": True, "block_m": 16, "block_n": 64, "consumers": 1, "unroll": 4}}  # fmt: skip
 BESIDE["slice_k"] = {"slice_k": True, "block_m": 64}
+BESIDE["one_block"] = {"one_block": True, "swap_ab": True, "block_m": 64, "block_n": 128}
 BESIDE["slots"] = {"slots": True, **BESIDE["direct"]}
 
 ROOT = Path(gemmgen.levers.__file__).parents[1]
@@ -109,7 +110,7 @@ def test_another_value_shows_in_the_name_in_tables_and_in_json(lever):
 def items_of(c):
     """What a report says of a legal config, of the first problem that has it."""
     scattered = replace(DENSE, collective="reduce_scatter")
-    for p in (DENSE, FP8, replace(DENSE, weights_ready=True), scattered):
+    for p in (DENSE, FP8, replace(DENSE, weights_ready=True), scattered, LOGITS):
         try:
             return {k: v for k, v in described(c, lower(p, c)).items if k != "name"}
         except IllegalConfig:

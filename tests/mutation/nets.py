@@ -173,7 +173,7 @@ def emulates(b: Built) -> str | None:
         own += [DEEP] * chunked(b.meant)
         for case in (*cases(), *own):
             gpu = emulated.EmulatedGpu(sms=case.sms, schedule=case.schedule and case.schedule())
-            shape = fitting(b.problem, case.shape)
+            shape = fitting(b.problem, case.shape, b.kernel)
             judge(gpu, program, b.kernel, b.problem, shape, pad=case.pad)
         far_rows(program, b)
     except GemmgenError as e:
@@ -203,7 +203,7 @@ def bit_model(b: Built) -> str | None:
     if b.meant.peers.slot or not bits.known(b.problem):
         return None
     for shape in ((130, 261, 272), (70, 150, 1040), *[(5, 24, FAR_K)] * chunked(b.meant)):
-        shape = fitting(b.problem, shape)
+        shape = fitting(b.problem, shape, b.kernel)
         operands, strides = random_normal(b.problem, *shape, 7), pitches(b.kernel, shape)
         try:
             machine = emulated.EmulatedGpu(sms=2)

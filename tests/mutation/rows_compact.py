@@ -1,4 +1,4 @@
-"""Rows 121 to 123: rows of D that begin with their windows, pages of 32 rows, and turns where tiles have no products."""
+"""Rows 121 to 123 and 126: rows of D that begin with their windows, pages of 32 rows, turns where tiles have no products, and a K of one block."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .mutant import edit
 from .rows_paged import PAGE, of_page
 from .rows_protocol import row, visit
 
-COMPACT, SMALL_PAGES = "logits-compact", "logits-paged-32"
+COMPACT, SMALL_PAGES, ONE_BLOCK = "logits-compact", "logits-paged-32", "logits-one-block"
 PAGE_32 = PAGE.replace("64", "32")
 AT = "const uint32_t at = uint32_t(col) - uint32_t(window_first_held[0]);"
 
@@ -35,6 +35,10 @@ def doubled(s: ir.TmaLoad) -> ir.TmaLoad:
     return replace(s, offset=2 * s.offset)
 
 
+def multiplied_in_all_tiles(s: ir.If) -> ir.If | tuple[ir.Stmt, ...]:
+    return s.body if any(isinstance(x, ir.ForK) for x in s.body) else s
+
+
 ROWS = (
     row("121", COMPACT, "rows are stored whole", "P", ir=visit(ir.StoreValues, as_whole_rows)),
     row("121b", COMPACT, "a window begins where it ends", "P", ir=visit(ir.StoreValues, by_the_end)),
@@ -51,4 +55,8 @@ ROWS = (
     row("122e", SMALL_PAGES, "a scale's place in a page of 64", "E", text=edit(("* pitch + column % 32", "* pitch + column % 64"))),
     row("123", "fp8-rows-ping-pong", "lanes do not meet before their warp passes its turn", "P",
         ir=visit(ir.Sync, lambda s: () if s.of == "warp" else s)),
+    row("126", ONE_BLOCK, "a tile without K blocks waits for one", "P", ir=visit(ir.If, multiplied_in_all_tiles)),
+    row("126b", ONE_BLOCK, "the ring stays at the block that was multiplied", "E", text=edit(("                        ring.advance();\n", ""))),
+    row("126c", ONE_BLOCK, "a run's tiles are stored where its first is", "E", text=edit(("tile.b_row += COLUMNS, tile.d_col += COLUMNS;", "tile.b_row += COLUMNS;"))),
+    row("126d", ONE_BLOCK, "a run's tiles have the windows of its second", "E", text=edit(("first = __shfl_sync(0xffffffff, first, 0), end = __shfl_sync(0xffffffff, end, 0);", "first += COLUMNS;"))),
 )  # fmt: skip

@@ -82,6 +82,9 @@ class OneCta:
         self.index, self.left = self.index + 1, 1
         return True
 
+    def broadcast(self):
+        pass
+
     def step(self, tile):
         self.left -= 1
         return self.left == 0

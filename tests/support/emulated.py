@@ -40,7 +40,9 @@ def judged(p, c, shape, groups=None, pad=0, broken=None, seed=1, **options):
     a = emitted(p, c)
     source = broken(a.source) if broken else a.source
     assert not broken or source != a.source
-    return judge(gpu, prepare(a.kernel, source), a.kernel, p, fitting(p, shape), seed, pad, groups)
+    return judge(
+        gpu, prepare(a.kernel, source), a.kernel, p, fitting(p, shape, a.kernel), seed, pad, groups
+    )
 
 
 def same_bits(p, shape, configs, seed):

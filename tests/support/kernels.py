@@ -73,11 +73,13 @@ def emitted(problem, config):
     return Emitted(problem=problem, config=config, kernel=kernel, source=emit(kernel))
 
 
-def fitting(problem, shape):
-    """`shape` with M and N rounded up to what the epilogue takes, and to whole heads."""
+def fitting(problem, shape, kernel=None):
+    """`shape` with M and N rounded up to what the epilogue takes, and to whole heads; of a kernel without a loop over K no more of K than it takes."""
     m, n, k = shape
     rows, columns = fold_rows(problem.epilogue), fold(problem.epilogue)
     columns *= problem.gaps.side
+    if kernel and kernel.block.one_block:
+        k = min(k, kernel.block.k)
     return -(-m // rows) * rows, -(-n // columns) * columns, k
 
 
@@ -207,6 +209,10 @@ VARIETY = {
     "fp8-rows-ping-pong": (
         replace(LOGITS, epilogue=mqa_logits(64)),
         Config(swap_ab=True, block_m=128, block_n=64, stages=4, ping_pong=True, multicast="a"),
+    ),
+    "logits-one-block": (
+        replace(LOGITS, epilogue=mqa_logits(64)),
+        Config(swap_ab=True, block_m=128, block_n=256, stages=3, one_block=True),
     ),
     "logits-batched": (
         replace(LOGITS, grouping="batched"),

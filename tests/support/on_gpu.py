@@ -37,7 +37,9 @@ def judged(p, c, shape, groups=None, pad=0, seed=0):
     from gemmgen.verification.trial import judge
 
     program = ops.loaded(p, c, 0)
-    return judge(machine(), program, program.kernel, p, fitting(p, shape), seed, pad, groups)
+    return judge(
+        machine(), program, program.kernel, p, fitting(p, shape, program.kernel), seed, pad, groups
+    )
 
 
 def judged_in_one_way(p, ways, shape, i):
