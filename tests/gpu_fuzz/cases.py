@@ -76,6 +76,7 @@ def random_scores(name: str, rng: Random, seed: int) -> Case:
     kind = KINDS[name]
     m, n = side(rng, 300), side(rng)
     k = rng.choice(KEY_DEPTHS) if rng.random() < 0.8 else rng.randint(1, 300)
+    k = min(k, deepest(kind))
     draw = rng.random()
     if draw < 0.02:
         m = 0
@@ -86,6 +87,11 @@ def random_scores(name: str, rng: Random, seed: int) -> Case:
         m, sizes = rng.randint(1, QUERIES), random_sizes(rng, kind)
         sizes = tuple(rng.choice((s, s, n)) for s in sizes)
     return Case(kind=name, m=m, n=n, k=k, sizes=sizes, seed=seed)
+
+
+def deepest(kind: Kind) -> int:
+    """The greatest K that it takes."""
+    return kind.config.block_k_bytes if kind.config and kind.config.one_block else LONG[-1]
 
 
 def random_sizes(rng: Random, kind: Kind) -> tuple[int, ...]:
@@ -100,7 +106,7 @@ def grouped(name: str, shape: Shape, sizes: tuple[int, ...], seed: int) -> Case:
     kind, rng = KINDS[name], Random(seed + 1)
     m, n, k = shape
     if kind.scored:
-        m, k = min(m, QUERIES) if kind.page else m, min(k, max(KEY_DEPTHS))
+        m, k = min(m, QUERIES) if kind.page else m, min(k, max(KEY_DEPTHS), deepest(kind))
     match kind.grouping:
         case "none":
             sizes = ()

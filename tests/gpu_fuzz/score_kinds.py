@@ -19,6 +19,10 @@ IN_PAGES = replace(CHOSEN, function="fp8_paged_mqa_logits", grouping="batched", 
 IN_A_ROW = {
     "scores": CHOSEN,
     "scores, wide": replace(CHOSEN, scored=32, config=WIDE),
+    "scores, K in one block": replace(CHOSEN, config=replace(WIDE, one_block=True)),
+    "scores, K in one block, in turns": replace(
+        CHOSEN, scored=32, out="bfloat16", config=replace(TURNS, one_block=True, in_flight=1)
+    ),
     "scores of 8 heads": replace(
         CHOSEN, scored=8, out="bfloat16", config=replace(TILE, block_m=8, block_k_bytes=32)
     ),
