@@ -41,7 +41,7 @@ from .single import fp8_block_gemm, fp8_gemm, fp8_wgrad_gemm, gemm, int8_block_g
 from .spreading import spread
 from .summed import summed_gemm
 from .top_keys import top_k
-from .top_scores import fp8_mqa_top_k
+from .top_scores import fp8_mqa_top_k, fp8_paged_mqa_top_k
 from .w4a8 import w4a8_batched_gemm, w4a8_gemm, w4a8_grouped_gemm, w4a8_masked_gemm
 from .w4a8_block import (
     w4a8_block_batched_gemm,
@@ -76,6 +76,7 @@ __all__ = [
     "fp8_mqa_logits",
     "fp8_mqa_top_k",
     "fp8_paged_mqa_logits",
+    "fp8_paged_mqa_top_k",
     "fp8_wgrad_gemm",
     "gemm",
     "grouped_gemm",

@@ -58,31 +58,45 @@ def fp8_paged_mqa_logits(
     config: None: chosen. Of a sequence as many keys are loaded as its longest context has, up to the end of a tile. Runs on torch's
     current stream; the host waits for nothing, and a CUDA graph may hold it. Raises as `fp8_block_gemm`.
     """
-    check_tensor("q", q, E4M3, (None, None, None, None), contiguous=True)
+    where = checked(q, kv, kv_scale, weights, context_lens, block_table, max_context_len)
     sequences, queries, heads, depth = q.shape
-    check_heads(heads)
-    rows = rows_of_page(kv)
     p = Problem(
         family=recipes.DENSE,
         a=E4M3,
         b=E4M3,
         d=output_dtype(out_dtype, OUTPUTS),
         grouping="batched",
-        paged=rows,
+        paged=rows_of_page(kv),
         epilogue=scores(heads, from_first=True),
     )
+    given = {"weights": weights, "column_scale": kv_scale, "window_end": context_lens}
+    told = ToldGroups(count=sequences)
+    shape = queries * heads, max_context_len, depth
+    with NAMED:
+        return run(p, config, rows_of(q), kv, out, shape, {}, where, given, groups=told)
+
+
+def checked(
+    q: Any,
+    kv: Any,
+    kv_scale: Any,
+    weights: Any,
+    context_lens: Any,
+    block_table: Any,
+    max_context_len: int,
+) -> Values:
+    """Where the pages are, and how many. Raises ArgumentError."""
+    check_tensor("q", q, E4M3, (None, None, None, None), contiguous=True)
+    sequences, queries, heads, depth = q.shape
+    check_heads(heads)
+    rows = rows_of_page(kv)
     for name, side in (("queries", queries), ("depth", depth)):
         check_side(f"q {name}", side)
     check_number("max_context_len", max_context_len, 1, MOST_SIDE)
     check_tensor("weights", weights, F32, (sequences, queries, heads), q.device)
     check_tensor("context_lens", context_lens, S32, (sequences, queries), q.device)
     where = _pages(kv, kv_scale, rows, depth, q.device)
-    where |= _table(block_table, sequences, max_context_len, rows, q.device)
-    given = {"weights": weights, "column_scale": kv_scale, "window_end": context_lens}
-    told = ToldGroups(count=sequences)
-    shape = queries * heads, max_context_len, depth
-    with NAMED:
-        return run(p, config, rows_of(q), kv, out, shape, {}, where, given, groups=told)
+    return where | _table(block_table, sequences, max_context_len, rows, q.device)
 
 
 def paged_cache(cache: Any) -> tuple[Any, Any]:

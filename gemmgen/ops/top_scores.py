@@ -1,4 +1,4 @@
-"""The keys with the largest scores of an indexer, without a matrix of all scores: DeepSeek V3.2's sparse attention."""
+"""The keys with the largest scores of an indexer, in a row or in pages, without a matrix of all scores: DeepSeek V3.2's sparse attention."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..errors import ArgumentError
 from ..ir.counts import MOST_SIDE
 from ..ir.dtypes import E4M3, F32, S32
 from ..runtime.torch_tensors import check_tensor, require_tensor, torch
-from . import top_keys
+from . import paged_logits, top_keys
 from .logits import fp8_mqa_logits, heads_of
 from .tensors import check_number
 from .top_keys import MOST
@@ -76,6 +76,51 @@ def found(given: tuple[Any, ...], count: int, columns: int, config: Config | Non
         of = (q[part], kv, kv_scale, weights[part], first, end)
         fp8_mqa_logits(*of, scores, columns=columns, config=config)
         top_keys.launched(scores, count, first, end, places[part], compact=True, keys=keys)
+    return places
+
+
+def fp8_paged_mqa_top_k(
+    q: Any,
+    kv: Any,
+    kv_scale: Any,
+    weights: Any,
+    context_lens: Any,
+    block_table: Any,
+    max_context_len: int,
+    count: int,
+    *,
+    config: Config | None = None,
+) -> Any:
+    """int32 [B, Q, count]: of each query the places, in its sequence, of the keys whose `fp8_paged_mqa_logits` are the `count` largest, in rising order; -1 behind
+    them where the context has fewer. The key at place j is row j % R of page block_table[s, j // R].
+
+    The tensors are torch's, as `fp8_paged_mqa_logits` takes them. max_context_len: how many keys a context has at most: what lies behind so many is left out. count: 1 to
+    4096. Of equal scores the first are taken, NaN is larger than all others.
+
+    Scores of some sequences at a time are written and read back, as in `fp8_mqa_top_k`: 128 MiB of them, or of 512 queries, or of one sequence, where those have more. Two launches for as many
+    sequences, on torch's current stream. The host waits for nothing, and a CUDA graph may hold it. config: of the scores' kernel; None: chosen. Raises as `fp8_paged_mqa_logits`.
+    """
+    check_number("count", count, 1, MOST)
+    given = q, kv, kv_scale, weights, context_lens, block_table
+    paged_logits.checked(*given, max_context_len)
+    return found_in_pages(given, count, max_context_len, config)
+
+
+def found_in_pages(given: tuple[Any, ...], count: int, columns: int, config: Config | None) -> Any:
+    """Of arguments that are checked. columns: of a row of scores."""
+    q, kv, kv_scale, weights, context_lens, block_table = given
+    sequences, queries = q.shape[:2]
+    at_once = max(1, rows_at_once(sequences * queries, columns) // queries)
+    places = torch().empty((sequences, queries, count), dtype=torch().int32, device=q.device)
+    sides = (min(at_once, sequences), queries, -(-columns // 4) * 4)
+    room = torch().empty(sides, dtype=torch().float32, device=q.device)
+    for begin in range(0, sequences, at_once):
+        part = slice(begin, min(begin + at_once, sequences))
+        scores, ends = room[: part.stop - begin][..., :columns], context_lens[part]
+        of = (q[part], kv, kv_scale, weights[part], ends, block_table[part])
+        paged_logits.fp8_paged_mqa_logits(*of, columns, scores, config=config)
+        rows, out = scores.flatten(0, 1), places[part].flatten(0, 1)
+        top_keys.launched(rows, count, None, ends.flatten(), out)
     return places
 
 

@@ -19,7 +19,7 @@ too, and `explain` says how they are computed.
 Of `w4a16_gemm`, `w4a8_gemm`, `w4a8_block_gemm`, `w8a16_gemm` and their groups, `weights` is the name of what was packed (`gemmgen.quant.Packed.weights`), b its blocks. They take
 no DTensors: a block has 64 rows, and `columns` is of all of them.
 
-`combine`, which adds up what experts made of a token, has gradients, and its `add` may stand by position; `select` has gradients of logits. They, `route`, `spread`, `top_k`, `fp8_mqa_top_k` and `moe`, a layer of experts, take no DTensors.
+`combine`, which adds up what experts made of a token, has gradients, and its `add` may stand by position; `select` has gradients of logits. They, `route`, `spread`, `top_k`, `fp8_mqa_top_k`, `fp8_paged_mqa_top_k` and `moe`, a layer of experts, take no DTensors.
 
 Tensors of the CPU are refused, until `compute_on_cpu` says otherwise.
 

@@ -52,6 +52,7 @@ def _registered() -> Any:
     library.impl("moe", _moe, KEY)
     library.impl("fp8_mqa_logits", logits.on_cpu, KEY)
     library.impl("fp8_mqa_top_k", top_keys.on_cpu, KEY)
+    library.impl("fp8_paged_mqa_top_k", top_keys.in_pages_on_cpu, KEY)
     library.impl("fp8_paged_mqa_logits", paged_logits.on_cpu, KEY)
     library.impl("prenorm_gemm", prenorm.on_cpu, KEY)
     return library

@@ -39,6 +39,7 @@ def register_flops(namespace: str) -> None:
     formula(operators.moe)(of_moe)
     formula(operators.fp8_mqa_logits)(logits.operations)
     formula(operators.fp8_mqa_top_k)(top_keys.operations)
+    formula(operators.fp8_paged_mqa_top_k)(top_keys.operations_in_pages)
     formula(operators.fp8_paged_mqa_logits)(paged_logits.operations)
     formula(operators.prenorm_gemm)(prenorm.operations)
 

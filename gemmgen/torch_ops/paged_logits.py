@@ -25,7 +25,7 @@ Shape = tuple[int, ...]
 @cache
 def register_paged_logits(library: Any) -> None:
     """In `library`."""
-    of_experts.register(library, SCHEMA, _implementation, _fake, "q")
+    of_experts.register(library, SCHEMA, _implementation, fake, "q")
 
 
 def _implementation(*given: Any, out_dtype: str = "f32", config: str = "") -> Any:
@@ -34,7 +34,7 @@ def _implementation(*given: Any, out_dtype: str = "f32", config: str = "") -> An
 
 def on_cpu(*given: Any, out_dtype: str = "f32", config: str = "") -> Any:
     """The scores of tensors of the CPU, by torch: sums over D and over heads in float64, rounded once."""
-    scores = _fake(*given, out_dtype=out_dtype, config=config)
+    scores = fake(*given, out_dtype=out_dtype, config=config)
     q, kv, scale, weights, ends, table, columns = given
     pages = table[:, : -(-columns // kv.shape[1])].long()
     there = ((pages >= 0) & (pages < kv.shape[0]))[..., None]
@@ -56,7 +56,7 @@ def operations(q: Shape, *rest: Any, **kwargs: Any) -> int:
     return int(2 * prod(q) * columns)
 
 
-def _fake(*given: Any, out_dtype: str = "f32", config: str = "") -> Any:
+def fake(*given: Any, out_dtype: str = "f32", config: str = "") -> Any:
     """Of symbolic sizes too."""
     q, kv, scale, weights, ends, table, columns = given
     dtype = output_dtype(out_dtype, logits.OUTPUTS)

@@ -1,4 +1,4 @@
-"""`gemmgen.ops.top_k` and `gemmgen.ops.fp8_mqa_top_k` in torch's dispatcher."""
+"""`gemmgen.ops.top_k`, `fp8_mqa_top_k` and `fp8_paged_mqa_top_k` in torch's dispatcher."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..ops import top_keys, top_scores
 from ..ops.tensors import check_number
 from ..ops.top_keys import MOST
 from ..runtime.torch_tensors import torch
-from . import logits, of_experts
+from . import logits, of_experts, paged_logits
 from .agreement import require
 from .registration import config_of
 
@@ -19,6 +19,10 @@ OF_SCORES = (
     "fp8_mqa_top_k(Tensor q, Tensor kv, Tensor kv_scale, Tensor weights, Tensor window_first, Tensor window_end, int count, *, "
     'SymInt? columns=None, str config="") -> Tensor'
 )
+IN_PAGES = (
+    "fp8_paged_mqa_top_k(Tensor q, Tensor kv, Tensor kv_scale, Tensor weights, Tensor context_lens, Tensor block_table, SymInt max_context_len, int count, *, "
+    'str config="") -> Tensor'
+)
 
 
 @cache
@@ -26,6 +30,7 @@ def register_top_keys(library: Any) -> None:
     """In `library`."""
     of_experts.register(library, SCHEMA, _top_k, _fake, "x")
     of_experts.register(library, OF_SCORES, _of_scores, _fake_of_scores, "q")
+    of_experts.register(library, IN_PAGES, _in_pages, _fake_in_pages, "q")
 
 
 def _top_k(x: Any, count: int, *, first: Any = None, end: Any = None) -> Any:
@@ -64,3 +69,28 @@ def _fake_of_scores(*given: Any, columns: int | None = None, config: str = "") -
             require(holds, "columns", columns, f"must be an integer from 1 to {MOST_SIDE}")
     scores = logits.fake(*tensors, columns=None, config=config)
     return scores.new_empty((scores.shape[0], count), dtype=torch().int32)
+
+
+def _in_pages(*given: Any, config: str = "") -> Any:
+    return top_scores.fp8_paged_mqa_top_k(*given, config=config_of(config))
+
+
+def in_pages_on_cpu(*given: Any, config: str = "") -> Any:
+    """Of tensors of the CPU, by scores in float64, rounded once."""
+    _fake_in_pages(*given, config=config)
+    *tensors, count = given
+    scores = paged_logits.on_cpu(*tensors, config=config)
+    rows, ends = scores.flatten(0, 1), tensors[4].flatten()
+    return top_keys.by_torch(rows, count, None, ends).view(*scores.shape[:2], count)
+
+
+def operations_in_pages(*shapes: Any, **given: Any) -> int:
+    """Of the scores."""
+    return paged_logits.operations(*shapes[:7], **given)
+
+
+def _fake_in_pages(*given: Any, config: str = "") -> Any:
+    *tensors, count = given
+    check_number("count", count, 1, MOST)
+    scores = paged_logits.fake(*tensors, config=config)
+    return scores.new_empty((*scores.shape[:2], count), dtype=torch().int32)

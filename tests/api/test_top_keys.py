@@ -8,6 +8,7 @@ torch = pytest.importorskip("torch")
 
 from emulated_ops import Memory, computing_on_cpu, emulated, real_torch  # noqa: E402, F401
 from largest_reference import reference  # noqa: E402
+from test_paged_logits import drawn as in_pages  # noqa: E402
 
 import gemmgen.torch_ops  # noqa: E402, F401
 from gemmgen import ops  # noqa: E402
@@ -105,6 +106,41 @@ def test_of_scores_on_the_cpu():
         )
 
 
+@nvrtc
+@pytest.mark.parametrize("queries", (1, 2))
+@pytest.mark.parametrize("at_once", (512, 4))
+def test_in_pages(at_once, queries, monkeypatch):
+    """Some sequences at a time, the last of them fewer, find what all scores at once have; what lies behind `max_context_len` is nobody's."""
+    q, cache, weights, lengths, table = in_pages(queries, 32, 64)
+    given = q, *ops.paged_cache(cache), weights, lengths, table
+    monkeypatch.setattr(top_scores, "STEP", at_once)
+    monkeypatch.setattr(top_scores, "MOST_BYTES", 1)
+    memory = Memory(q, cache, weights, lengths, table)
+    emulated(monkeypatch, memory)
+    for columns in (301, 120):
+        with memory:
+            all_of_them = ops.fp8_paged_mqa_logits(*given, columns)
+            found = ops.fp8_paged_mqa_top_k(*given, columns, 16)
+        ends = lengths.clamp(max=columns).flatten()
+        assert found.shape == (len(q), queries, 16)
+        assert torch.equal(found.flatten(0, 1), wanted(all_of_them.flatten(0, 1), 16, end=ends))
+    with computing_on_cpu():
+        run = torch.ops.gemmgen
+        scores = run.fp8_paged_mqa_logits(*given, 120).flatten(0, 1)
+        found = run.fp8_paged_mqa_top_k(*given, 120, 16).flatten(0, 1)
+        assert torch.equal(found, wanted(scores, 16, end=ends))
+
+
+def test_no_sequences_in_pages(monkeypatch):
+    q, cache, weights, lengths, table = in_pages(2, 32, 64)
+    given = q[:0], *ops.paged_cache(cache), weights[:0], lengths[:0], table[:0]
+    memory = Memory(cache)
+    emulated(monkeypatch, memory)
+    with memory:
+        found = ops.fp8_paged_mqa_top_k(*given, 120, 16)
+    assert found.shape == (0, 2, 16) and found.dtype == torch.int32
+
+
 def test_no_matrix_of_all_scores():
     """Of any number of queries and keys no more scores are there than of 512, or 128 MiB."""
     for queries in (1, 64, 128, 2048, 8192):
@@ -121,6 +157,11 @@ def test_shapes_of_tensors_that_are_not_there():
     run = torch.ops.gemmgen
     assert run.fp8_mqa_top_k(*given, 16).shape == (6, 16)
     assert run.top_k(torch.empty(5, 9, device="meta"), 3).dtype == torch.int32
+    q, cache, weights, lengths, table = in_pages(2, 32, 64)
+    pages = [x.to("meta") for x in (q, *ops.paged_cache(cache), weights, lengths, table)]
+    assert run.fp8_paged_mqa_top_k(*pages, 120, 16).shape == (len(q), 2, 16)
+    with pytest.raises(ArgumentError, match="count"):
+        run.fp8_paged_mqa_top_k(*pages, 120, 0)
     for name, of, more in (
         ("count", given, (0,)),
         ("count", given, (4097,)),
@@ -148,6 +189,11 @@ def test_counted_operations():
     with computing_on_cpu(), FlopCounterMode(display=False) as counter:
         torch.ops.gemmgen.fp8_mqa_top_k(*given, 4)
     assert counter.get_total_flops() == 2 * 6 * 32 * 64 * 301
+    q, cache, weights, lengths, table = in_pages(2, 32, 64)
+    with computing_on_cpu(), FlopCounterMode(display=False) as counter:
+        given = q, *ops.paged_cache(cache), weights, lengths, table
+        torch.ops.gemmgen.fp8_paged_mqa_top_k(*given, 120, 4)
+    assert counter.get_total_flops() == 2 * q.numel() * 120
 
 
 def test_what_both_ways_share():

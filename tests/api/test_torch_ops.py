@@ -45,7 +45,7 @@ NO_GEMM |= {
     "fp8_paged_mqa_logits",
 }  # of `gemmgen.torch_ops.logits`, `paged_logits`
 NO_GEMM |= {"paired", "prenorm_gemm"}  # of `gemmgen.torch_ops.prenorm`
-NO_GEMM |= {"fp8_mqa_top_k", "top_k"}  # of `gemmgen.torch_ops.top_keys`
+NO_GEMM |= {"fp8_mqa_top_k", "fp8_paged_mqa_top_k", "top_k"}  # of `gemmgen.torch_ops.top_keys`
 NO_GEMM |= {"paged_cache"}  # views of a tensor
 
 

@@ -9,7 +9,7 @@ from gemmgen.compat import deep_gemm
 from gemmgen.config import Config
 from gemmgen.errors import IllegalConfig, UnsupportedProblem
 
-from .logits import CONFIG, FP8, VECTOR
+from .logits import CONFIG, COUNT, FP8, VECTOR
 from .model import Function, Given, Output, wrong
 from .tensors import tensor
 
@@ -36,16 +36,14 @@ def heads(count: int) -> Placed:
 
 
 LENGTHS = (0, -1, 129, 2**31 - 1, 2**31, True, 1.5, "64", None)
-WRONG = (
+OF_TENSORS = (
     *tensor("q", "none dtype device rank last address"),
     *tensor("kv", "none dtype device rank side rows last pitch address negative"),
     *tensor("kv_scale", "none dtype device rank side last"),
     *tensor("weights", VECTOR + " rows"),
     *tensor("context_lens", VECTOR + " rows"),
     *tensor("block_table", "none dtype device rank rows last"),
-    *tensor("out", "none dtype device rank side rows last pitch address negative"),
     *(wrong(f"{n} heads", "q heads", q=heads(n)) for n in (0, 1, 24, 256)),
-    *(wrong(f"{n!r} columns", "max_context_len", max_context_len=n, out=None) for n in LENGTHS),
     wrong("no queries", "q queries", q=Placed(SEQUENCES, 0, HEADS, DEPTH, dtype=FP8)),
     wrong("no depth", "q depth", q=Placed(SEQUENCES, QUERIES, HEADS, 0, dtype=FP8)),
     wrong("no pages", "kv pages", kv=Placed(0, 64, DEPTH, dtype=FP8), kv_scale=Placed(0, 64)),
@@ -55,10 +53,20 @@ WRONG = (
     wrong("pages not at multiples of 16 bytes", "kv group stride",
           kv=Placed(PAGES, 64, DEPTH, dtype=FP8, stride=(64 * DEPTH + 4, DEPTH, 1))),
     wrong("gaps between lengths", "context_lens strides", context_lens=Placed(SEQUENCES, QUERIES, dtype=INT, stride=(4, 1))),
-    wrong("an FP8 output", "out_dtype", out_dtype="e4m3"),
     wrong("no config of gemmgen's", "config", config={"block_n": 64}),
     wrong("a config without swap_ab", "row-sums", IllegalConfig, config=Config(block_n=64, stages=2)),
 )  # fmt: skip
+WRONG = (
+    *OF_TENSORS,
+    *tensor("out", "none dtype device rank side rows last pitch address negative"),
+    *(wrong(f"{n!r} columns", "max_context_len", max_context_len=n, out=None) for n in LENGTHS),
+    wrong("an FP8 output", "out_dtype", out_dtype="e4m3"),
+)
+OF_SCORES = (
+    *OF_TENSORS,
+    *COUNT,
+    *(wrong(f"{n!r} columns", "max_context_len", max_context_len=n) for n in LENGTHS),
+)
 
 
 def _cache() -> Given:
@@ -119,6 +127,12 @@ def _metadata() -> Given:
     return {"context_lens": Placed(SEQUENCES, QUERIES, dtype=INT), "block_kv": 64, "num_sms": 132}
 
 
+def _of_scores() -> Given:
+    given = _scores()
+    del given["out"]
+    return given | {"count": 16}
+
+
 METADATA = (
     *tensor("context_lens", "none dtype rank"),
     *(wrong(f"pages of {n!r}", "block_kv", block_kv=n) for n in (16, 32.0, 0, None)),
@@ -127,6 +141,7 @@ METADATA = (
 )
 FUNCTIONS = (
     Function(name="ops.fp8_paged_mqa_logits", call=ops.fp8_paged_mqa_logits, right=_scores, wrong=WRONG),
+    Function(name="ops.fp8_paged_mqa_top_k", call=ops.fp8_paged_mqa_top_k, right=_of_scores, runs=False, wrong=OF_SCORES),
     Function(name="ops.paged_cache", call=ops.paged_cache, right=_cache, wrong=CACHES),
     Function(name="deep_gemm.fp8_paged_mqa_logits", call=deep_gemm.fp8_paged_mqa_logits, right=_theirs, wrong=THEIRS),
     Function(name="deep_gemm.fp8_fp4_paged_mqa_logits", call=deep_gemm.fp8_fp4_paged_mqa_logits, right=_newer, wrong=NEWER),

@@ -67,6 +67,23 @@ def test_of_scores(shape, windows):
         top_keys.verify(given, count, top_keys._calls(given, count))
 
 
+@pytest.mark.parametrize(
+    ("sequences", "queries", "mean"), ((1, 1, 70), (64, 1, 8192), (300, 2, 4096))
+)
+def test_of_scores_in_pages(sequences, queries, mean):
+    import torch
+
+    from gemmgen import ops
+    from gemmgen.bench.paged_logits import Shape, drawn
+
+    of = drawn(Shape(sequences=sequences, queries=queries, mean=mean, heads=64, depth=128))
+    given = of.q, *ops.paged_cache(of.cache), of.weights, of.lengths, of.table, of.longest
+    found = ops.fp8_paged_mqa_top_k(*given, 2048)
+    scores = ops.fp8_paged_mqa_logits(*given)
+    want = ops.top_k(scores.flatten(0, 1), 2048, end=of.lengths.flatten())
+    assert torch.equal(found.flatten(0, 1), want)
+
+
 def test_repeated_beside_other_work_and_in_a_graph():
     import torch
 

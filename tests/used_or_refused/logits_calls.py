@@ -14,14 +14,19 @@ from gemmgen.ops import logits, paged_logits, top_keys, top_scores
 from .values import CONFIG, Function, function, mostly
 
 TENSORS = ("q", "kv", "kv_scale", "weights", "window_first", "window_end")
+PAGES = ("context_lens", "block_table")
 # What the function handed on to the launch.
 PASSED: list[Any] = []
 
 
 def without_gpu(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(logits, "run", lambda *of, **how: PASSED.append((*of, how)) or of)
-    for module in (top_keys, top_scores):
-        patch.setattr(module, "found", lambda *of: PASSED.append(of) or of)
+    for module, name in (
+        (top_keys, "found"),
+        (top_scores, "found"),
+        (top_scores, "found_in_pages"),
+    ):
+        patch.setattr(module, name, lambda *of: PASSED.append(of) or of)
     patch.setattr(paged_logits, "run", lambda *of, **how: PASSED.append((*of, how)) or of)
 
 
@@ -97,10 +102,32 @@ def _keys(given: dict[str, Any]) -> list[str]:
     return [name for name in given if not told[name]]
 
 
+def _keys_in_pages(given: dict[str, Any]) -> list[str]:
+    PASSED.clear()
+    ops.fp8_paged_mqa_top_k(**given)
+    tensors, count, columns, config = PASSED[-1]
+    told = {n: x is given[n] for n, x in zip(TENSORS[:4] + PAGES, tensors, strict=True)}
+    told |= {
+        "count": count == given["count"],
+        "max_context_len": columns == given["max_context_len"],
+    }
+    told |= {"config": config is given.get("config")}
+    return [name for name in given if not told[name]]
+
+
 def _of(*shape: int, dtype: str = "float32") -> st.SearchStrategy[Any]:
     return mostly(st.builds(lambda: Placed(*shape, dtype=dtype)), odd=12)
 
 
+IN_PAGES = {
+    "q": _of(3, 2, 32, 64, dtype="float8_e4m3fn"),
+    "kv": _of(7, 64, 64, dtype="float8_e4m3fn"),
+    "kv_scale": _of(7, 64),
+    "weights": _of(3, 2, 32),
+    "context_lens": _of(3, 2, dtype="int32"),
+    "block_table": _of(3, 2, dtype="int32"),
+    "max_context_len": mostly(st.just(100) | st.integers(1, 128)),
+}
 FUNCTIONS: dict[str, Function] = {
     "fp8_mqa_logits": function(
         ops.fp8_mqa_logits,
@@ -138,13 +165,14 @@ FUNCTIONS: dict[str, Function] = {
             "out_dtype": mostly(st.sampled_from(["f32", "bf16", "f16"])),
             "config": mostly(CONFIG | st.none()),
         },
-        q=_of(3, 2, 32, 64, dtype="float8_e4m3fn"),
-        kv=_of(7, 64, 64, dtype="float8_e4m3fn"),
-        kv_scale=_of(7, 64),
-        weights=_of(3, 2, 32),
-        context_lens=_of(3, 2, dtype="int32"),
-        block_table=_of(3, 2, dtype="int32"),
-        max_context_len=mostly(st.just(100) | st.integers(1, 128)),
+        **IN_PAGES,
+    ),
+    "fp8_paged_mqa_top_k": function(
+        ops.fp8_paged_mqa_top_k,
+        _keys_in_pages,
+        {"config": mostly(CONFIG | st.none())},
+        **IN_PAGES,
+        count=mostly(st.integers(1, 4096)),
     ),
     "top_k": function(
         ops.top_k,
