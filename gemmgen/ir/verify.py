@@ -48,7 +48,7 @@ from .nodes import (
     Wait,
 )
 from .verify_exchange import RANKS, awaited, kept, noted, numbered, signalled, through
-from .verify_fields import fragments, met, promoted_by, valued
+from .verify_fields import fragments, met, promoted_by, runs, valued
 
 RESOURCES = ("maps", "params", "smem", "barriers")
 REGISTER_FIELDS = (
@@ -176,6 +176,7 @@ def _body(body: tuple[Stmt, ...], tables: Tables, inside: tuple[type, ...]) -> N
             through(stmt, tables)
         if of.block:
             kept(stmt.body)  # type: ignore[attr-defined]
+            runs(stmt)
         if outer and outer not in inside:
             raise IRError(f"{name} stands outside {outer.__name__}")
         if of.loop and kind in inside and not of_run(stmt):

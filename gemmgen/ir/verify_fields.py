@@ -5,11 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import IRError
+from .blocks import of_run
 from .expr import arguments
 from .nodes import Evaluate, ForK, ForTiles, LoadFragments, Promote, StoreValues, Sync
 from .promotion import READS
 
 Tables = dict[str, dict[str, Any]]
+
+
+def runs(stmt: Any) -> None:
+    """A run's tiles are taken right inside of runs, and once."""
+    wanted = isinstance(stmt, ForTiles) and stmt.of == "runs"
+    held = [s for s in stmt.body if of_run(s)]
+    if len(held) != wanted:
+        of = f" of {stmt.of}" if isinstance(stmt, ForTiles) else ""
+        raise IRError(f"{type(stmt).__name__}{of} holds {len(held)} ForTiles of a run")
 
 
 def fragments(stmt: LoadFragments) -> type:

@@ -149,6 +149,24 @@ MALFORMED = {
         ),
         "ForTiles stands inside another",
     ),
+    "runs-without-a-run": (
+        role("consumer", body=(ForTiles(of="runs", body=()),)),
+        "ForTiles of runs holds 0 ForTiles of a run",
+    ),
+    "a-run-in-tiles": (
+        role("consumer", body=(ForTiles(body=(ForTiles(of="run", body=()),)),)),
+        "ForTiles of cta holds 1 ForTiles of a run",
+    ),
+    "a-run-under-a-condition": (
+        role(
+            "consumer",
+            body=(
+                ForTiles(of="runs", body=(If(when="leader", body=(ForTiles(of="run", body=()),)),)),
+            ),
+        ),
+        "holds",
+    ),
+    "a-run-outside-runs": (role("consumer", body=(ForTiles(of="run", body=()),)), "ForTiles"),
     "turn-of-no-barrier": (
         role("consumer", body=(ForTiles(of="turn", body=(Arrive(barrier="nowhere", to="next"),)),)),
         "nowhere",
