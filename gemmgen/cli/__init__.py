@@ -56,7 +56,7 @@ GROUPS = {  # what a command is for, as help has them
     "ship it": {
         "prepare": "compile the kernels of a family for a set of shapes into the cache on disk",
         "pack": "write kernels of a family and C code that launches them to a folder",
-        "repack": "pack a checkpoint's weights of 4 bits once, into files that layers load",
+        "repack": "pack a checkpoint's weights of 4 or 8 bits once, into files that layers load",
         "cache": "list, verify or remove the compiled kernels that are kept on disk",
     },
     "look up": {

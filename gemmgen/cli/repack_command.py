@@ -1,4 +1,4 @@
-"""`gemmgen repack`: a checkpoint's weights of 4 bits, packed once, into a folder. Needs torch, and no GPU."""
+"""`gemmgen repack`: a checkpoint's weights of 4 or 8 bits, packed once, into a folder. Needs torch, and no GPU."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..errors import ArgumentError
 from ..ir.dtypes import BF16, E4M3, F16
 from ..ir.packed import BY_BLOCK
 from ..ops.names import ArgumentNames
-from ..quant.loading import OF_4_BITS
+from ..quant.loading import METHODS
 from . import given
 from .progress import Bar
 
@@ -58,7 +58,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--method",
-        choices=OF_4_BITS,
+        choices=tuple(METHODS),
         help="how weights are quantised, of a checkpoint whose config.json does not say it",
     )
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""What a checkpoint's `quantization_config` says of its weights of 4 bits; those of 8 are read by `channels`."""
+"""What a checkpoint's `quantization_config` says of its weights of 4 and 8 bits."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ from ..ir.packed import COLUMN, GROUPS
 
 WHOLE = -1  # a `group_size`: all columns share a scale
 WORDS = "pack-quantized"  # a `format` of compressed-tensors
+OCTETS = (
+    "int-quantized",
+    "float-quantized",
+    "naive-quantized",
+)  # and those of 8 bits, a code a byte
 PLACE = "quantization_config"
 
 
@@ -84,11 +89,12 @@ def _modelopt(fields: Fields) -> Stated:
 
 
 def _compressed(fields: Fields) -> Stated:
-    formats = ("nvfp4-pack-quantized", WORDS)
-    if fields.one_of("format", fields.said.get("format"), formats) != WORDS:
+    formats = ("nvfp4-pack-quantized", WORDS, *OCTETS)
+    form = fields.one_of("format", fields.said.get("format"), formats)
+    if form == formats[0]:
         return Stated(method="nvfp4_packed")
-    groups = fields.said.get("config_groups")
-    found = [_of_words(x) for x in _groups(fields, groups)]
+    groups, said = fields.said.get("config_groups"), _of_words if form == WORDS else _of_octets
+    found = [said(x) for x in _groups(fields, groups)]
     if len({*found}) > 1:
         allowed = "must say the same of all weights"
         raise ArgumentError(f"{fields.place}.config_groups", list(groups or ()), allowed)
@@ -111,7 +117,8 @@ def _groups(fields: Fields, groups: Any) -> Iterator[Fields]:
 def _of_words(fields: Fields) -> Stated:
     said = fields.said
     fields.one_of("type", said.get("type"), ("int",))
-    fields.one_of("num_bits", said.get("num_bits"), (4,))
+    if fields.one_of("num_bits", said.get("num_bits"), (4, 8)) == 8:
+        return _of_rows(fields, "channels_packed")
     by_row = fields.one_of("strategy", said.get("strategy"), ("group", "channel")) == "channel"
     size = WHOLE if by_row else said.get("group_size")
     fields.one_of("group_size", size, (*GROUPS, WHOLE))
@@ -122,6 +129,20 @@ def _of_words(fields: Fields) -> Stated:
         zeros=zeros,
         reordered=bool(said.get("actorder")),
     )
+
+
+def _of_octets(fields: Fields) -> Stated:
+    fields.one_of("num_bits", fields.said.get("num_bits"), (8,))
+    fields.one_of("type", fields.said.get("type"), ("int", "float"))
+    return _of_rows(fields, "channels")
+
+
+def _of_rows(fields: Fields, method: str) -> Stated:
+    """Of 8 bits: a scale for each row, or one for all of them, and no zeros."""
+    fields.one_of("strategy", fields.said.get("strategy"), ("channel", "tensor"))
+    fields.one_of("symmetric", fields.said.get("symmetric", True), (True,))
+    fields.one_of("actorder", fields.said.get("actorder") or None, (None,))
+    return Stated(method=method)
 
 
 TAKEN: dict[str, Callable[[Fields], Stated]] = {

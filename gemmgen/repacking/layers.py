@@ -9,88 +9,26 @@ from typing import Any
 
 from .. import formats, quant
 from ..errors import ArgumentError
-from ..formats import MXFP4, NVFP4, Format
+from ..formats import FP8_ROWS, INT8_ROWS, MXFP4, NVFP4, Format
 from ..formats.format import alike
 from ..ir.codings import INT4
 from ..ir.dtypes import BF16, DTYPES, E4M3, F16, F32, DType
 from ..ir.packed import BY_BLOCK, COLUMN, COLUMNS, GROUPS, Form
-from ..nn import Linear4bit
+from ..nn import Linear4bit, Linear8bit
 from ..nn.coded import packed_of
 from ..nn.linear4bit import BLOCKS, FACTORS
 from ..quant import METHODS
 from ..quant.checkpoint import FLOATS, Place
+from ..quant.loading import OF_8_BITS
 from ..quant.quantised import with_zeros
 from ..quant.stated import PLACE, Stated
 from ..runtime.torch_tensors import torch_dtype
 from .pieces import Made, Packing, of_tensor
 from .source import reading
+from .stored import CODES, LINEAR, OWN, REORDERED, WEIGHT
 
 ACTIVATIONS = {**{t.name: t for t in (BF16, F16, E4M3)}, BY_BLOCK: E4M3}
-WORD = 8  # codes of an int32
-Sides = Callable[[Mapping[str, tuple[int, ...]]], tuple[int, int]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Stored:
-    """How a method stores a linear layer: names behind the layer's. tensors: those that are read. beside: those that say nothing more of packed weights, and
-    may be missing. sides: N and K, of their shapes. scales: those of INT4's groups, which lie `along` this side."""
-
-    tensors: tuple[str, ...]
-    beside: tuple[str, ...]
-    sides: Sides
-    scales: str = "scales"
-    along: int = 0
-
-
-GPTQ = Stored(
-    tensors=("qweight", "qzeros", "scales"),
-    beside=("g_idx",),
-    sides=lambda x: (x["qweight"][1], x["qweight"][0] * WORD),
-)
-# By method; MXFP4 is of experts.
-LINEAR = {
-    "awq": Stored(
-        tensors=("qweight", "qzeros", "scales"),
-        beside=(),
-        sides=lambda x: (x["qweight"][1] * WORD, x["qweight"][0]),
-    ),
-    "gptq": GPTQ,
-    "gptq_v2": GPTQ,
-    "int4_packed": Stored(
-        tensors=("weight_packed", "weight_scale", "weight_shape"),
-        beside=("weight_zero_point", "weight_g_idx"),
-        # Of a K that is no multiple of 8 the last word has fewer codes: groups have whole ones.
-        sides=lambda x: (x["weight_packed"][0], x["weight_packed"][1] * WORD),
-        scales="weight_scale",
-        along=1,
-    ),
-    "nvfp4": Stored(
-        tensors=("weight", "weight_scale", "weight_scale_2"),
-        beside=("input_scale",),
-        sides=lambda x: (x["weight"][0], 2 * x["weight"][1]),
-    ),
-    "nvfp4_packed": Stored(
-        tensors=("weight_packed", "weight_scale", "weight_global_scale"),
-        beside=("input_global_scale",),
-        sides=lambda x: (x["weight_packed"][0], 2 * x["weight_packed"][1]),
-    ),
-}
-
-
-# By method, how names of tensors end that only its layers have.
-OWN = {
-    "awq": (".qzeros",),
-    "gptq": (".qzeros", ".g_idx"),
-    "gptq_v2": (".qzeros", ".g_idx"),
-    "mxfp4": ("_scales",),
-    "int4_packed": (".weight_scale", ".weight_shape"),
-    "nvfp4": (".weight_scale",),
-    "nvfp4_packed": (".weight_scale", ".weight_global_scale"),
-}
-# The group of each column, where a method may put columns in another order.
-REORDERED = {"gptq": "g_idx", "gptq_v2": "g_idx", "int4_packed": "weight_g_idx"}
-WEIGHT = ".weight"  # how a wide weight's name ends
-CODES = (".qweight", ".weight_packed")  # and those of methods that put codes elsewhere
+OCTETS = {"I8": INT8_ROWS, "F8_E4M3": FP8_ROWS}  # by how a file calls a weight's dtype
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,17 +56,25 @@ class Wanted:
     def packed_as(self, columns: int) -> str:
         """What a layer of so many columns calls its weights. Raises ArgumentError for columns that no group divides."""
         f = self.format
-        group = f.group or (COLUMNS if self.to == E4M3 else formats.widest_group(columns))
+        group = f.group
+        if not group and f.bits == 4:
+            group = COLUMNS if self.to == E4M3 else formats.widest_group(columns)
         return Form(element=f.element, to=self.to, group=group, zeros=f.zeros).name
 
     @property
     def weights(self) -> str:
         """What all layers' weights are called; of scales for whole rows, whose groups depend on the layer, the format's name."""
-        return self.packed_as(0) if self.format.group else self.format.name
+        of_layers = not self.format.group and self.format.bits == 4
+        return self.format.name if of_layers else self.packed_as(0)
 
 
-def format_of(stated: Stated, said: str, group: int) -> Format:
-    """What is packed for products with activations that are called `said`. group: of INT4 the columns that share a scale. Raises ArgumentError naming `activations`."""
+def format_of(stated: Stated, said: str, group: int, octets: Format) -> Format:
+    """What is packed for products with activations that are called `said`. group: of INT4 the columns that share a scale. octets: that of 8 bits. Raises ArgumentError naming `activations`."""
+    if stated.method in OF_8_BITS:
+        if ACTIVATIONS[said] == E4M3:
+            allowed = f"must be bf16 or f16 for {stated.method}: weights of 8 bits are multiplied by 16 bits"
+            raise ArgumentError("activations", said, allowed)
+        return octets
     to, integers = ACTIVATIONS[said], stated.method not in ("nvfp4", "nvfp4_packed")
     if stated.method == "mxfp4":
         return MXFP4
@@ -170,6 +116,19 @@ def group_of(places: Mapping[str, Place], layers: list[str], stated: Stated) -> 
             at = f"{layer}.{LINEAR[stated.method].scales}"
             raise ArgumentError(f"{at} shape", places[at].shape, allowed)
     return wanted
+
+
+def octets_of(places: Mapping[str, Place], layers: list[str], method: str) -> Format:
+    """INT8 or FP8, whichever the weights of 8 bits are that `method` has: all are alike. Raises ArgumentError for one that is not."""
+    if method != "channels":
+        return INT8_ROWS
+    first = there(places, f"{layers[0]}{WEIGHT}").dtype
+    for name in (f"{layer}{WEIGHT}" for layer in layers):
+        dtype = there(places, name).dtype
+        if dtype not in OCTETS or dtype != first:
+            taken = f"{first}, as other layers' are" if first in OCTETS else " or ".join(OCTETS)
+            raise ArgumentError(f"{name} dtype", dtype, f"must be {taken}")
+    return OCTETS[first]
 
 
 def left_wide(places: Mapping[str, Place], read: Container[str]) -> list[str]:
@@ -230,7 +189,8 @@ def linear(tensors: quant.Checkpoint, layer: str, wanted: Wanted) -> tuple[Packi
         there(places, f"{layer}.{REORDERED[wanted.stated.method]}")
     with naming(layer):
         weights = wanted.packed_as(k)
-        empty = Linear4bit(k, n, False, "meta", weights=weights, activations=wanted.activations)
+        layer_of = Linear8bit if wanted.format.bits == 8 else Linear4bit
+        empty = layer_of(k, n, False, "meta", weights=weights, activations=wanted.activations)
     state = empty.state_dict()
     piece = Packing(
         holds=tuple(of_tensor(f"{layer}.{name}", x) for name, x in state.items()),
@@ -252,6 +212,10 @@ def _made(
         found = read(tensors, layer)
     with naming(layer):
         found = fitted(found, wanted)
+        sides = (empty.out_features, empty.in_features)
+        if found.shape != sides:
+            allowed = f"must be {list(sides)}, as its words have"
+            raise ArgumentError("weight_shape", found.shape, allowed)
         packed = packed_of("weights", found, wanted.dtype, progress=said)
     made = {BLOCKS: packed.blocks, FACTORS: packed.factors}
     state = {name: made.get(name, x) for name, x in empty.state_dict().items()}

@@ -28,7 +28,7 @@ def load(
     strict: bool = True,
     cast: bool = True,
 ) -> Any:
-    """Fill `model` with the tensors of `folder`, one that `repack` wrote: in place of each `torch.nn.Linear` whose weight is packed comes a `gemmgen.nn.Linear4bit`, in place of what holds gpt-oss's experts an `Experts4bit`.
+    """Fill `model` with the tensors of `folder`, one that `repack` wrote: in place of each `torch.nn.Linear` whose weight is packed comes a `gemmgen.nn.Linear4bit` or `Linear8bit`, in place of what holds gpt-oss's experts an `Experts4bit`.
 
     model: a torch.nn.Module by whose names the tensors go; it may be on the device meta, and its parameters and buffers become those of the files. A layer must have the sides that the files say, and has a bias if the one before it had. device: where tensors go, each as soon as it is read; None: the
     CPU. strict: as of `load_state_dict`, whose result this returns: a bias that only the model or only the files have is an error. cast: whether floating tensors of layers that are not packed, such as embeddings and norms, become the dtype of activations that the folder is for (bfloat16 where these are E4M3), as packed

@@ -1,4 +1,4 @@
-"""A checkpoint of 4 bits into files of packed weights, one matrix at a time."""
+"""A checkpoint of 4 or 8 bits into files of packed weights, one matrix at a time."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from .. import quant
 from ..errors import ArgumentError
 from ..ir.dtypes import BF16, F16, DType
 from ..ir.packed import COLUMN
+from ..quant.loading import OF_8_BITS
 from ..quant.stated import PLACE
 from ..runtime.torch_tensors import torch
 from ..untrusted import read_bytes
 from . import configs, folder, shards
 from .experts import check_model, experts, of_matrices
-from .layers import ACTIVATIONS, Wanted, format_of, group_of, left_wide, linear, names
+from .layers import ACTIVATIONS, Wanted, format_of, group_of, left_wide, linear, names, octets_of
 from .loading import VERSION
 from .pieces import Copy, Packing, Piece, copied
 from .progress import Progress, telling
@@ -70,9 +71,9 @@ def repack(
     shard_bytes: int = 5 * GB,
     progress: Progress | None = None,
 ) -> Repacked:
-    """Write `source`, a checkpoint that `gemmgen.quant` reads, to the folder `out`, its weights of 4 bits as `gemmgen.nn.Linear4bit` and, of MXFP4, `Experts4bit` hold them in a `state_dict`.
+    """Write `source`, a checkpoint that `gemmgen.quant` reads, to the folder `out`, its weights of 4 and 8 bits as `gemmgen.nn.Linear4bit`, `Linear8bit` and, of MXFP4, `Experts4bit` hold them in a `state_dict`.
 
-    source: a folder of safetensors files with config.json, whose `quantization_config` says the method, or one such file. method: of a source without a `quantization_config`, one of `gemmgen.quant.METHODS`, of 4 bits. activations: the dtype that
+    source: a folder of safetensors files with config.json, whose `quantization_config` says the method, or one such file. method: of a source without a `quantization_config`, one of `gemmgen.quant.METHODS`. activations: the dtype that
     packed weights are multiplied with: "bf16", "f16", or of MXFP4 "e4m3", to which layers quantise rows of bfloat16, or "e4m3_128", with a scale for each 128 columns of a row, also of INT4 without zeros whose scales are of 128 columns or whole rows; None: the model's dtype as config.json says it, else "bf16". out: an empty folder, or none yet. shard_bytes: of tensors in a file; a larger
     tensor has a file of its own. progress: called with (bytes read, bytes, the name of the tensor or layer).
 
@@ -124,9 +125,11 @@ def planned(source: Source, activations: str | None) -> Plan:
         place.check(name)
     found = names(tensors, method)
     coded = method != "mxfp4"
-    grouped = coded and not method.startswith("nvfp4")
+    octets = octets_of(tensors.places, found, method)
+    grouped = coded and method not in OF_8_BITS and not method.startswith("nvfp4")
     group = group_of(tensors.places, found, source.stated) if grouped else COLUMN
-    wanted = Wanted(stated=source.stated, format=format_of(source.stated, said, group), said=said)
+    form = format_of(source.stated, said, group, octets)
+    wanted = Wanted(stated=source.stated, format=form, said=said)
     if not coded:
         check_model(source.config)
         found = of_matrices(found)

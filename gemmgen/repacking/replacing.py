@@ -6,8 +6,8 @@ from collections.abc import Container
 from typing import Any
 
 from ..errors import ArgumentError
-from ..ir.packed import BY_BLOCK
-from ..nn import Experts4bit, Linear4bit
+from ..ir.packed import BY_BLOCK, named_for
+from ..nn import Experts4bit, Linear4bit, Linear8bit
 from ..runtime.torch_tensors import torch
 
 BIASES = ("gate_up_bias", "down_bias")
@@ -34,7 +34,7 @@ def replacement(
         raise ArgumentError("layer", layer, allowed) from e
     made = _empty(layer, facts, activations)
     linear = isinstance(made, Linear4bit)
-    if (type(there) in (torch().nn.Linear, Linear4bit)) != linear:
+    if (type(there) in (torch().nn.Linear, Linear4bit, Linear8bit)) != linear:
         allowed = f"must be {'a torch.nn.Linear' if linear else 'experts'}, for weights of {facts}"
         raise ArgumentError(layer, type(there).__name__, allowed)
     _check_sides(layer, there, made, facts)
@@ -90,6 +90,7 @@ def _of(facts: str, biased: bool, activations: str) -> Linear4bit | Experts4bit:
     of: Any = {"weights": weights, "activations": by, "bias": biased, "device": "meta"}
     if len(words) == 1:
         n, k = sides
-        return Linear4bit(k, n, **of)
+        layer_of = Linear8bit if weights in named_for(None, 8) else Linear4bit
+        return layer_of(k, n, **of)
     order, activation = words[1:]
     return Experts4bit(*sides, order=order, activation=activation, **of)

@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import ArgumentError
 from ..quant import Checkpoint
 from ..quant.checkpoint import SUFFIX
-from ..quant.loading import OF_4_BITS
+from ..quant.loading import METHODS
 from ..quant.stated import PLACE, Stated, stated
 from ..untrusted import parse_json, read_text
 from .configs import quantised
@@ -38,7 +38,7 @@ class Source:
 
 
 def opened(path: Path, method: str | None) -> Source:
-    """The checkpoint in a folder, or of one file. method: of one without a `quantization_config`, one of `gemmgen.quant.METHODS`, of 4 bits. Raises ArgumentError, and for one
+    """The checkpoint in a folder, or of one file. method: of one without a `quantization_config`, one of `gemmgen.quant.METHODS`. Raises ArgumentError, and for one
     that is packed already."""
     with reading(path):
         return _opened(path, method)
@@ -89,11 +89,11 @@ def _refuse_ours(config: dict[str, Any], folder: Path) -> None:
 
 def _stated(config: dict[str, Any] | None, method: str | None) -> Stated:
     place, said = quantised(config or {})
-    if method is not None and method not in OF_4_BITS:
-        raise ArgumentError("method", method, f"must be one of {', '.join(OF_4_BITS)}")
+    if method is not None and method not in METHODS:
+        raise ArgumentError("method", method, f"must be one of {', '.join(METHODS)}")
     if said is None:
         if method is None:
-            allowed = f"is required, one of {', '.join(OF_4_BITS)}: no {CONFIG} has a {PLACE}"
+            allowed = f"is required, one of {', '.join(METHODS)}: no {CONFIG} has a {PLACE}"
             raise ArgumentError("method", None, allowed)
         return Stated(method=method, zeros=method in ("awq", "gptq", "gptq_v2"))
     found = stated(said, place)

@@ -372,7 +372,19 @@ def words_of(*changes):
     return {"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": groups}  # fmt: skip
 
 
+def octets_of(*changes, form="float-quantized"):
+    """And of 8 bits."""
+    weights = {"num_bits": 8, "type": "float", "strategy": "channel", "symmetric": True}
+    said = words_of()
+    said["config_groups"] = {f"group_{i}": {"weights": weights | x} for i, x in enumerate(changes)}
+    return said | {"format": form}
+
+
 STATED = (
+    (octets_of({}), Stated(method="channels")),
+    (octets_of({"type": "int", "strategy": "tensor"}, form="int-quantized"), Stated(method="channels")),
+    (octets_of({}, form="naive-quantized"), Stated(method="channels")),
+    (words_of({"num_bits": 8, "strategy": "channel", "group_size": None}), Stated(method="channels_packed")),
     ({"quant_method": "awq", "version": "GEMM", **OF_4}, Stated(method="awq", group=128, zeros=True)),
     ({"quant_method": "gptq", **OF_4}, Stated(method="gptq", group=128)),
     ({"quant_method": "gptq", **OF_4, "group_size": -1, "sym": False}, Stated(method="gptq", group=0, zeros=True)),
@@ -391,6 +403,8 @@ STATED = (
 def test_groups_that_say_different_things_are_refused():
     with pytest.raises(ArgumentError, match="must say the same of all weights") as e:
         stated(words_of({}, {"group_size": 64}))
+    with pytest.raises(ArgumentError, match="must say the same"):
+        stated(words_of({}, {"num_bits": 8, "strategy": "channel"}))
     assert e.value.argument == "quantization_config.config_groups"
 
 
@@ -412,10 +426,16 @@ def test_what_a_config_says(said, wanted):
         ({"quant_method": "gptq", **OF_4, "group_size": 16}, ".group_size"),
         ({"quant_method": "gptq", **OF_4, "checkpoint_format": "marlin"}, ".checkpoint_format"),
         ({"quant_method": "modelopt", "quant_algo": "FP8"}, ".quant_algo"),
-        ({"quant_method": "compressed-tensors", "format": "int-quantized"}, ".format"),
+        ({"quant_method": "compressed-tensors", "format": "marlin-24"}, ".format"),
+        ({"quant_method": "compressed-tensors", "format": "int-quantized"}, ".config_groups"),
+        (octets_of({"strategy": "block"}), ".config_groups.group_0.weights.strategy"),
+        (octets_of({"num_bits": 4}), ".config_groups.group_0.weights.num_bits"),
+        (octets_of({}, {"symmetric": False}), ".config_groups.group_1.weights.symmetric"),
+        (octets_of({}) | {"format": "pack-quantized"}, ".config_groups.group_0.weights.type"),
         ({"quant_method": "compressed-tensors", "format": "pack-quantized"}, ".config_groups"),
         (words_of(), ".config_groups"),
-        (words_of({"num_bits": 8}), ".config_groups.group_0.weights.num_bits"),
+        (words_of({"num_bits": 3}), ".config_groups.group_0.weights.num_bits"),
+        (words_of({"num_bits": 8}), ".config_groups.group_0.weights.strategy"),
         (words_of({}, {"type": "float"}), ".config_groups.group_1.weights.type"),
         (words_of({"strategy": "tensor"}), ".config_groups.group_0.weights.strategy"),
         (words_of({"group_size": 16}), ".config_groups.group_0.weights.group_size"),

@@ -193,6 +193,101 @@ def test_int4_in_words(tmp_path, group, activations):
     assert model(torch.randn(3, 256).bfloat16()).dtype == BF16
 
 
+def in_octets(element, packed=False, strategy="channel"):
+    """Tensors of a `Pair` as compressed-tensors has INT8 and FP8, and its config."""
+    form = {"int": quant.quantised.formats.INT8_ROWS, "float": quant.quantised.formats.FP8_ROWS}
+    dtype = {"int": torch.int8, "float": torch.float8_e4m3fn}[element]
+    tensors = {"up.bias": torch.randn(384).bfloat16()}
+    for layer, n, k in (("up", 384, 256), ("down", 256, 384)):
+        w = quant.of(torch.randn(n, k) / k**0.5, form[element])
+        stored = {"weight": w.codes.view(dtype), "weight_scale": w.scales.bfloat16()}
+        if strategy == "tensor":
+            stored["weight_scale"] = stored["weight_scale"].amax()
+        if packed:
+            words = (w.codes ^ 128).view(torch.int32)
+            stored = {"weight_packed": words, "weight_shape": torch.tensor([n, k])} | {"weight_scale": stored["weight_scale"]}  # fmt: skip
+        else:
+            stored["input_scale"] = torch.ones(1)
+        tensors |= {f"{layer}.{x}": t for x, t in stored.items()}
+    said = {"num_bits": 8, "type": element, "symmetric": True, "strategy": strategy}
+    of = {"quant_method": "compressed-tensors", "format": "pack-quantized" if packed else f"{element}-quantized", "config_groups": {"group_0": {"weights": said}}}  # fmt: skip
+    return tensors, {"dtype": "bfloat16", "quantization_config": of}
+
+
+@pytest.mark.parametrize("activations", ("bf16", "f16"))
+@pytest.mark.parametrize("kind", (("int", False), ("float", False), ("int", True), ("float", False, "tensor")), ids=str)  # fmt: skip
+def test_octets(tmp_path, kind, activations):
+    """INT8 and FP8: what is packed in memory, and a model that is loaded multiplies by the numbers that they stand for."""
+    tensors, said = in_octets(*kind)
+    source = save(tmp_path / "model", tensors, said)
+    made = repack(source, tmp_path / "out", activations=activations, shard_bytes=SHARD)
+    assert made.method == ("channels_packed" if kind[1] else "channels") and made.layers == 2
+    name = {"int": "int8_column_f32", "float": "e4m3_column_f32"}[kind[0]]
+    assert made.weights == name + "_f16" * (activations == "f16")
+    assert told(tmp_path / "out")["quantization_config"]["weights"] == made.weights
+    model = Pair()
+    load(model, tmp_path / "out")
+    read = quant.load(source, made.method)
+    for layer, weights in read.items():
+        there = model.get_submodule(layer)
+        wanted = nn.Linear8bit.from_quantised(weights, tensors.get(f"{layer}.bias"), DTYPES[activations])  # fmt: skip
+        assert type(there) is nn.Linear8bit and there.facts == wanted.facts
+        for held, x in wanted.state_dict().items():
+            same(there.state_dict()[held], x)
+    x = torch.randn(5, 256, dtype=DTYPES[activations])
+    wide = x.double() @ read["up"].dequantise().T + tensors["up.bias"].double()
+    assert (model.up(x).double() - wide).norm() < 0.01 * wide.norm()
+    again = Pair()
+    again.up = nn.Linear8bit(256, 384, weights=made.weights)
+    load(again, tmp_path / "out")
+    same(again.up.state_dict()["blocks"], model.up.state_dict()["blocks"])
+
+
+def test_octets_are_of_one_kind(tmp_path):
+    tensors, said = in_octets("int")
+    tensors |= {n: t for n, t in in_octets("float")[0].items() if n.startswith("down.")}
+    e = refused(tmp_path, tensors, said)
+    assert (e.argument, e.value) == ("down.weight dtype", "F8_E4M3") and "I8" in e.allowed
+
+
+def test_octets_of_no_such_dtype(tmp_path):
+    tensors, said = in_octets("int")
+    tensors["up.weight"] = tensors["up.weight"].view(torch.uint8)
+    e = refused(tmp_path, tensors, said)
+    assert (e.argument, e.value) == ("up.weight dtype", "U8") and "I8 or F8_E4M3" in e.allowed
+
+
+@pytest.mark.parametrize("activations", ("e4m3", "e4m3_128"))
+def test_octets_are_multiplied_by_16_bits(tmp_path, activations):
+    e = refused(tmp_path, *in_octets("int"), activations=activations)
+    assert (e.argument, e.value) == ("activations", activations) and "16 bits" in e.allowed
+
+
+def test_octets_in_words_that_are_not_whole(tmp_path):
+    tensors, said = in_octets("int", True)
+    tensors["up.weight_shape"] = torch.tensor([384, 254])
+    e = refused(tmp_path, tensors, said)
+    assert e.argument == "up weight_shape" and e.value == (384, 254)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    (("strategy", "block"), ("symmetric", False), ("num_bits", 6), ("type", "nf")),
+)
+def test_octets_of_other_scales_are_refused(tmp_path, field, value):
+    tensors, said = in_octets("float")
+    said["quantization_config"]["config_groups"]["group_0"]["weights"][field] = value
+    e = refused(tmp_path, tensors, said)
+    assert e.argument == f"quantization_config.config_groups.group_0.weights.{field}"
+
+
+@pytest.mark.parametrize("name", ("weight", "weight_scale"))
+def test_a_tensor_of_octets_that_is_missing_is_named(tmp_path, name):
+    tensors, said = in_octets("int")
+    del tensors[f"up.{name}"]
+    assert refused(tmp_path, tensors, said).argument.startswith("up.weight")
+
+
 @pytest.mark.parametrize("group", (32, 64))
 def test_int4_by_fp8_has_a_scale_for_each_128(tmp_path, group):
     e = refused(tmp_path, *in_words(group), activations="e4m3_128")

@@ -17,6 +17,7 @@ NAMES = {
     torch.float8_e4m3fn: "F8_E4M3",
     torch.int64: "I64",
     torch.bool: "BOOL",
+    torch.int8: "I8",
 }
 HIDDEN, INTERMEDIATE, VOCABULARY, LAYERS = 64, 128, 12, 3
 EXPERTS, HEADS = 2, 4
