@@ -137,7 +137,7 @@ def _swapped_columns(problem: Problem, shape: Shape) -> Iterable[tuple[int, int]
 def _row_sums(of: Workload) -> Config:
     """The one config of an epilogue that sums rows, which the model does not price: wgmma's columns are 128 rows, one sum or all that a
     group has, D's columns as many as there are, up to 256. Clusters that share B are slower: 241 us, where alone a CTA takes 219 (2048 queries x 8192
-    keys, 64 heads, one H200). Without a loop over K 0.91 to 0.92 of the time, but of several groups 1.03 to 1.08 (64 and 256 sequences in pages)."""
+    keys, 64 heads, one H200). Without a loop over K 0.91 to 0.93 of the time, but of several groups 1.03 to 1.08 (64 and 256 sequences in pages)."""
     rows, (m, n, k) = fold_rows(of.problem.epilogue), of.shape
     step = max(rows, 16)  # as the widest step of wgmma's columns is
     block_m = min(max(rows, SUMMED), ceil(m, step) * step)
