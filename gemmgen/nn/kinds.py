@@ -15,7 +15,7 @@ from .coded import quantised
 from .frozen import SCALE, gemmgen, torch_
 from .linear import Fp8Linear, Linear
 from .linear4bit import BLOCKS, FACTORS, WEIGHT, Linear4bit
-from .linear8bit import Linear8bit
+from .linear8bit import linear_of
 
 IN_FP8, IN_BF16 = "fp8", "bf16"
 STEPS = {IN_FP8: Fp8Linear.step, IN_BF16: Linear.step}  # what both features must be multiples of
@@ -65,7 +65,7 @@ class Kind:
     @property
     def layer(self) -> type[Linear4bit]:
         """Of packed weights."""
-        return Linear8bit if self.format.bits == 8 else Linear4bit
+        return linear_of(self.weights)
 
     def packed_as(self, columns: int) -> str:
         """What a layer of so many columns calls its packed weights."""

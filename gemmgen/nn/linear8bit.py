@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..ir.packed import named_for
 from .linear4bit import Linear4bit
 
 
@@ -29,3 +30,8 @@ class Linear8bit(Linear4bit):
         super().__init__(
             in_features, out_features, bias, device, weights=weights, activations=activations
         )
+
+
+def linear_of(weights: str) -> type[Linear4bit]:
+    """The layer of packed weights of that name."""
+    return Linear8bit if weights in named_for(None, 8) else Linear4bit

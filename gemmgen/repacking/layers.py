@@ -14,12 +14,12 @@ from ..formats.format import alike
 from ..ir.codings import INT4
 from ..ir.dtypes import BF16, DTYPES, E4M3, F16, F32, DType
 from ..ir.packed import BY_BLOCK, COLUMN, COLUMNS, GROUPS, Form
-from ..nn import Linear4bit, Linear8bit
+from ..nn import Linear4bit
 from ..nn.coded import packed_of
 from ..nn.linear4bit import BLOCKS, FACTORS
+from ..nn.linear8bit import linear_of
 from ..quant import METHODS
 from ..quant.checkpoint import FLOATS, Place
-from ..quant.loading import OF_8_BITS
 from ..quant.quantised import with_zeros
 from ..quant.stated import PLACE, Stated
 from ..runtime.torch_tensors import torch_dtype
@@ -57,24 +57,23 @@ class Wanted:
         """What a layer of so many columns calls its weights. Raises ArgumentError for columns that no group divides."""
         f = self.format
         group = f.group
-        if not group and f.bits == 4:
+        if self.by_layer:
             group = COLUMNS if self.to == E4M3 else formats.widest_group(columns)
         return Form(element=f.element, to=self.to, group=group, zeros=f.zeros).name
 
     @property
     def weights(self) -> str:
         """What all layers' weights are called; of scales for whole rows, whose groups depend on the layer, the format's name."""
-        of_layers = not self.format.group and self.format.bits == 4
-        return self.format.name if of_layers else self.packed_as(0)
+        return self.format.name if self.by_layer else self.packed_as(0)
+
+    @property
+    def by_layer(self) -> bool:
+        """Whether the groups that weights are packed in depend on a layer's columns: of 4 bits with a scale for each row."""
+        return not self.format.group and self.format.bits == 4
 
 
-def format_of(stated: Stated, said: str, group: int, octets: Format) -> Format:
-    """What is packed for products with activations that are called `said`. group: of INT4 the columns that share a scale. octets: that of 8 bits. Raises ArgumentError naming `activations`."""
-    if stated.method in OF_8_BITS:
-        if ACTIVATIONS[said] == E4M3:
-            allowed = f"must be bf16 or f16 for {stated.method}: weights of 8 bits are multiplied by 16 bits"
-            raise ArgumentError("activations", said, allowed)
-        return octets
+def format_of(stated: Stated, said: str, group: int) -> Format:
+    """What is packed of 4 bits for products with activations that are called `said`. group: of INT4 the columns that share a scale. Raises ArgumentError naming `activations`."""
     to, integers = ACTIVATIONS[said], stated.method not in ("nvfp4", "nvfp4_packed")
     if stated.method == "mxfp4":
         return MXFP4
@@ -118,8 +117,11 @@ def group_of(places: Mapping[str, Place], layers: list[str], stated: Stated) -> 
     return wanted
 
 
-def octets_of(places: Mapping[str, Place], layers: list[str], method: str) -> Format:
-    """INT8 or FP8, whichever the weights of 8 bits are that `method` has: all are alike. Raises ArgumentError for one that is not."""
+def octets_of(places: Mapping[str, Place], layers: list[str], method: str, said: str) -> Format:
+    """The same of 8 bits: INT8 or FP8, whichever the weights are, all alike. Raises ArgumentError for one that is not, and naming `activations`."""
+    if ACTIVATIONS[said] == E4M3:
+        allowed = f"must be bf16 or f16 for {method}: weights of 8 bits are multiplied by 16 bits"
+        raise ArgumentError("activations", said, allowed)
     if method != "channels":
         return INT8_ROWS
     first = there(places, f"{layers[0]}{WEIGHT}").dtype
@@ -189,8 +191,8 @@ def linear(tensors: quant.Checkpoint, layer: str, wanted: Wanted) -> tuple[Packi
         there(places, f"{layer}.{REORDERED[wanted.stated.method]}")
     with naming(layer):
         weights = wanted.packed_as(k)
-        layer_of = Linear8bit if wanted.format.bits == 8 else Linear4bit
-        empty = layer_of(k, n, False, "meta", weights=weights, activations=wanted.activations)
+        layer_of, by = linear_of(weights), wanted.activations
+        empty = layer_of(k, n, False, "meta", weights=weights, activations=by)
     state = empty.state_dict()
     piece = Packing(
         holds=tuple(of_tensor(f"{layer}.{name}", x) for name, x in state.items()),

@@ -125,10 +125,12 @@ def planned(source: Source, activations: str | None) -> Plan:
         place.check(name)
     found = names(tensors, method)
     coded = method != "mxfp4"
-    octets = octets_of(tensors.places, found, method)
-    grouped = coded and method not in OF_8_BITS and not method.startswith("nvfp4")
-    group = group_of(tensors.places, found, source.stated) if grouped else COLUMN
-    form = format_of(source.stated, said, group, octets)
+    if method in OF_8_BITS:
+        form = octets_of(tensors.places, found, method, said)
+    else:
+        grouped = coded and not method.startswith("nvfp4")
+        group = group_of(tensors.places, found, source.stated) if grouped else COLUMN
+        form = format_of(source.stated, said, group)
     wanted = Wanted(stated=source.stated, format=form, said=said)
     if not coded:
         check_model(source.config)

@@ -6,8 +6,9 @@ from collections.abc import Container
 from typing import Any
 
 from ..errors import ArgumentError
-from ..ir.packed import BY_BLOCK, named_for
+from ..ir.packed import BY_BLOCK
 from ..nn import Experts4bit, Linear4bit, Linear8bit
+from ..nn.linear8bit import linear_of
 from ..runtime.torch_tensors import torch
 
 BIASES = ("gate_up_bias", "down_bias")
@@ -90,7 +91,6 @@ def _of(facts: str, biased: bool, activations: str) -> Linear4bit | Experts4bit:
     of: Any = {"weights": weights, "activations": by, "bias": biased, "device": "meta"}
     if len(words) == 1:
         n, k = sides
-        layer_of = Linear8bit if weights in named_for(None, 8) else Linear4bit
-        return layer_of(k, n, **of)
+        return linear_of(weights)(k, n, **of)
     order, activation = words[1:]
     return Experts4bit(*sides, order=order, activation=activation, **of)
